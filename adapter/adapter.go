@@ -284,7 +284,7 @@ func (a *Adapter) createMissingFleetAndBroker() (err error) {
 		env = settings.OSEnv
 	}
 	if a.fleet == nil {
-		if a.fleet, err = newFleet(a.cfg.Fleet, env, a.cfg.Name); err != nil {
+		if a.fleet, err = newFleetAPIClient(a.cfg.Fleet, env, a.cfg.Name); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func TestRabbitMQ(t *testing.T) {
 
 // TestNATS runs the suite. Dead letters are the server's advisories.
 func TestNATS(t *testing.T) {
-	b, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
+	b, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}

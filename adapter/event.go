@@ -27,7 +27,7 @@ type Event struct {
 }
 
 // A subject is the resource of an event.
-type subject struct{ collection, id string }
+type resourceKey struct{ collection, id string }
 
 // errIgnored is the error of an event that is not about a resource of the adapter. errOtherCollection is
 // the usual one: the adapters share a stream, so each receives the events of all collections.
@@ -36,9 +36,9 @@ var (
 	errOtherCollection = fmt.Errorf("%w: it reports on other collections", errIgnored)
 )
 
-// parseSubject returns the resource of an event and the generation that it names, or 0 for none. With an
+// parseResourceAndGeneration returns the resource of an event and the generation that it names, or 0 for none. With an
 // error, it returns what it knows of the resource, for the log.
-func parseSubject(e Event, collections []string) (s subject, generation int64, err error) {
+func parseResourceAndGeneration(e Event, collections []string) (s resourceKey, generation int64, err error) {
 	switch e.Type {
 	case "com.redhat.hyperfleet.cluster.reconcile":
 		s.collection = v1.CollectionClusters

@@ -27,7 +27,7 @@ func TestSubjects(t *testing.T) {
 		"Null":       {"null, too", "cluster", `{"id":"r1","generation":null}`, "clusters/r1", 0},
 	}
 	for name, tc := range cases {
-		s, generation, err := parseSubject(Event{Type: "com.redhat.hyperfleet." + tc.kind + ".reconcile", Data: []byte(tc.data)}, all)
+		s, generation, err := parseResourceAndGeneration(Event{Type: "com.redhat.hyperfleet." + tc.kind + ".reconcile", Data: []byte(tc.data)}, all)
 		if got := s.collection + "/" + s.id; err != nil || got != tc.want || generation != tc.generation {
 			t.Errorf("%s: %s: got %s at generation %d, err %v; want %s at %d", name, tc.reason, got, generation, err, tc.want, tc.generation)
 		}

@@ -51,8 +51,8 @@ type fleetClient struct {
 	client *client.Client
 }
 
-// newFleet returns a client of the fleet API. It sends nothing.
-func newFleet(c FleetConfig, env func(string) (string, bool), adapter string) (Fleet, error) {
+// newFleetAPIClient returns a client of the fleet API. It sends nothing.
+func newFleetAPIClient(c FleetConfig, env func(string) (string, bool), adapter string) (Fleet, error) {
 	var e fleetEnv
 	if _, err := settings.Load(&e, settings.Source{Env: env}); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func newFleet(c FleetConfig, env func(string) (string, bool), adapter string) (F
 	if endpoint == "" {
 		return nil, errors.New("the URL of the fleet API is not set: set HYPERFLEET_API_ENDPOINT or Config.Fleet.Endpoint")
 	}
-	token, err := c.tokenSource(e)
+	token, err := c.tokenSourceOrNil(e)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func newFleet(c FleetConfig, env func(string) (string, bool), adapter string) (F
 	return fleetClient{fleet.Reporter(), fleet}, nil
 }
 
-// tokenSource returns the source of the bearer token. It is nil if neither c nor the environment has one.
-func (c FleetConfig) tokenSource(e fleetEnv) (client.TokenSource, error) {
+// tokenSourceOrNil returns the source of the bearer token. It is nil if neither c nor the environment has one.
+func (c FleetConfig) tokenSourceOrNil(e fleetEnv) (client.TokenSource, error) {
 	file := cmp.Or(c.TokenFile, e.TokenFile)
 	switch {
 	case c.TokenFile == "" && e.Token != "" && file != "":

@@ -95,7 +95,7 @@ func differsFromLastReport(r Resource, adapter string, report v1.Report) bool {
 
 // evaluateEventInTurn evaluates the resource of an event when its turn has come.
 func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
-	s, generation, err := parseSubject(res.Event, a.cfg.Collections)
+	s, generation, err := parseResourceAndGeneration(res.Event, a.cfg.Collections)
 	res.Collection, res.ResourceID = s.collection, s.id
 	if err != nil {
 		res.Outcome, res.Err = OutcomeIgnored, err
@@ -130,7 +130,7 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, res *Result) error {
 	r, err := a.getResourceAndReports(ctx, res)
 	if err != nil {
-		return a.endWithFleetError(ctx, evaluation, res, err)
+		return a.endByFleetErrorStatus(ctx, evaluation, res, err)
 	}
 	res.ResourceName = r.Name
 	report, failure := a.reconcileWithTimeout(ctx, r)
@@ -144,11 +144,11 @@ func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation
 	if failure != nil {
 		report = failureReport(report, failure, last)
 	}
-	res.Report = newWireReportWithHealth(a.cfg.Name, r.Generation, time.Now(), report)
+	res.Report = newWireReportWithDefaultHealth(a.cfg.Name, r.Generation, time.Now(), report)
 	res.Changed = differsFromLastReport(r, a.cfg.Name, res.Report)
 	stored, err := a.sendReport(ctx, res)
 	if err != nil {
-		return a.endWithFleetError(ctx, evaluation, res, err)
+		return a.endByFleetErrorStatus(ctx, evaluation, res, err)
 	}
 	switch {
 	case failure == nil:
@@ -227,8 +227,8 @@ func (a *Adapter) sendReport(ctx context.Context, res *Result) (stored bool, err
 	return stored, nil
 }
 
-// endWithFleetError ends an evaluation for which the fleet API returned an error.
-func (a *Adapter) endWithFleetError(ctx context.Context, evaluation *evaluation, res *Result, err error) error {
+// endByFleetErrorStatus ends an evaluation for which the fleet API returned an error.
+func (a *Adapter) endByFleetErrorStatus(ctx context.Context, evaluation *evaluation, res *Result, err error) error {
 	res.Err = err
 	status := httpStatusOf(err)
 	switch {

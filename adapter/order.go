@@ -28,8 +28,8 @@ var (
 // covered. An evaluation covers all events of its resource that arrived before it began.
 type resourceSerializer struct {
 	mu        sync.Mutex
-	resources map[subject]*resourceState
-	idle      []subject // oldest first; may hold a resource repeatedly
+	resources map[resourceKey]*resourceState
+	idle      []resourceKey // oldest first; may hold a resource repeatedly
 }
 
 // resourceState is the state of one resource.
@@ -49,20 +49,20 @@ type waiter struct{ turn, replaced chan struct{} }
 // An evaluation is the right to work on a resource, until it is ended.
 type evaluation struct {
 	order   *resourceSerializer
-	subject subject
+	subject resourceKey
 	event   string
 	covers  []string // events that arrived before it began
 }
 
 // waitAndBegin waits until no other evaluation of the resource runs, and begins one. The error is
 // errHandled, errReplaced or the cause of ctx. generation is that of the event, or 0.
-func (o *resourceSerializer) waitAndBegin(ctx context.Context, s subject, eventID string, generation int64) (*evaluation, error) {
+func (o *resourceSerializer) waitAndBegin(ctx context.Context, s resourceKey, eventID string, generation int64) (*evaluation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.resources[s]
 	if t == nil {
 		if o.resources == nil {
-			o.resources = map[subject]*resourceState{}
+			o.resources = map[resourceKey]*resourceState{}
 		}
 		t = &resourceState{pending: map[string]int{}}
 		o.resources[s] = t
@@ -70,7 +70,7 @@ func (o *resourceSerializer) waitAndBegin(ctx context.Context, s subject, eventI
 	t.users++
 	err := o.waitUntilResourceIdle(ctx, t, eventID, generation)
 	if err != nil {
-		o.leaveAndEvictIdle(s, t)
+		o.leaveAndEvictOldestIdle(s, t)
 		return nil, err
 	}
 	t.busy = true
@@ -136,8 +136,8 @@ func (o *resourceSerializer) replaceWaiterAndWait(ctx context.Context, t *resour
 	}
 }
 
-// leaveAndEvictIdle ends a call of begin. The lock is held.
-func (o *resourceSerializer) leaveAndEvictIdle(s subject, t *resourceState) {
+// leaveAndEvictOldestIdle ends a call of begin. The lock is held.
+func (o *resourceSerializer) leaveAndEvictOldestIdle(s resourceKey, t *resourceState) {
 	if t.users--; t.users > 0 {
 		return
 	}
@@ -194,5 +194,5 @@ func (e *evaluation) end(change func(*resourceState)) {
 		close(t.waiting.turn)
 		t.waiting = nil
 	}
-	e.order.leaveAndEvictIdle(e.subject, t)
+	e.order.leaveAndEvictOldestIdle(e.subject, t)
 }

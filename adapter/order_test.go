@@ -216,7 +216,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	var o resourceSerializer
 	begin := func(id, event string) *evaluation {
-		e, err := o.waitAndBegin(t.Context(), subject{"clusters", id}, event, 0)
+		e, err := o.waitAndBegin(t.Context(), resourceKey{"clusters", id}, event, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		begin("r", fmt.Sprint("ok", n)).endAsSucceeded(1)
 		begin("r", fmt.Sprint("bad", n)).endAsFailed(false)
 	}
-	r := o.resources[subject{"clusters", "r"}]
+	r := o.resources[resourceKey{"clusters", "r"}]
 	if len(r.handled) != maxHandled || len(r.pending) > maxPending || !slices.Contains(r.handled, "ok999") {
 		t.Errorf("%d handled and %d pending events, want at most %d and %d", len(r.handled), len(r.pending), maxHandled, maxPending)
 	}

@@ -158,21 +158,21 @@ func (r Report) hasTrue(condition string) bool {
 }
 
 // validate returns why the fleet API would discard the report or misread it.
-func (r Report) validate(deleting bool) error {
+func (r Report) validate(finalizedAllowed bool) error {
 	i := slices.IndexFunc(r.Conditions, isAvailable)
 	switch {
 	case i < 0:
 		return errors.New("the report has no condition Available")
 	case r.Conditions[i].Status != v1.ConditionTrue && r.Conditions[i].Status != v1.ConditionFalse:
 		return fmt.Errorf("the condition Available is %q; set it to True or False", r.Conditions[i].Status)
-	case r.hasTrue(v1.ConditionFinalized) && !deleting:
+	case r.hasTrue(v1.ConditionFinalized) && !finalizedAllowed:
 		return errors.New("the report has the condition Finalized, but the resource is not being deleted")
 	}
 	return nil
 }
 
-// newWireReportWithHealth returns the report in the form of the fleet API.
-func newWireReportWithHealth(adapter string, generation int64, now time.Time, r Report) v1.Report {
+// newWireReportWithDefaultHealth returns the report in the form of the fleet API.
+func newWireReportWithDefaultHealth(adapter string, generation int64, now time.Time, r Report) v1.Report {
 	now = now.UTC()
 	conditions := r.Conditions
 	if !slices.ContainsFunc(conditions, func(c v1.ReportCondition) bool { return c.Type == v1.ConditionHealth }) {

@@ -39,7 +39,7 @@ func (a *Adapter) Retire(ctx context.Context) (finalized int, err error) {
 				break
 			}
 			report := Finalized("Adapter " + a.cfg.Name + " was removed; it did not clean up")
-			stored, err := a.fleet.Report(ctx, collection, r.ID, newWireReportWithHealth(a.cfg.Name, r.Generation, time.Now(), report))
+			stored, err := a.fleet.Report(ctx, collection, r.ID, newWireReportWithDefaultHealth(a.cfg.Name, r.Generation, time.Now(), report))
 			switch {
 			case httpStatusOf(err) == http.StatusNotFound: // the deletion ended meanwhile
 			case err != nil:

@@ -37,10 +37,10 @@ func (e *addressDeniedError) Error() string {
 	return fmt.Sprintf("address %s is not allowed: %s; if the sink has this address, add it to allow_addresses", e.address, e.reason)
 }
 
-// privateNetworks returns the private networks of RFC 1918, RFC 6598 and RFC 4193. In
+// privateNetworksToAllow returns the private networks of RFC 1918, RFC 6598 and RFC 4193. In
 // addressGuard.allow they allow the services of a cluster, but neither loopback nor
 // link-local addresses.
-func privateNetworks() []netip.Prefix {
+func privateNetworksToAllow() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"),
 		netip.MustParsePrefix("172.16.0.0/12"),

@@ -55,8 +55,8 @@ func newPayload(settings encodeSettings, e *ChangeEvent) Payload {
 		Outcome:        OutcomeSucceeded,
 		Reason:         truncateText(sanitizeText(e.Reason), maxReason),
 		Session:        sanitizeLabel(e.Session),
-		Links:          safeUniqueLinks(settings.links, e),
-		Details:        sanitizeDetails(e),
+		Links:          safeOwnAndTemplateLinks(settings.links, e),
+		Details:        cleanAndLimitDetails(e),
 		Changes:        fields,
 		ChangesOmitted: omitted,
 	}
@@ -197,9 +197,9 @@ func summaryOrGenerated(e *ChangeEvent, product string) string {
 	return truncateText(own, maxSummary)
 }
 
-// sanitizeDetails copies the details within the limits. If there are too many, it keeps the
+// cleanAndLimitDetails copies the details within the limits. If there are too many, it keeps the
 // first by name.
-func sanitizeDetails(e *ChangeEvent) map[string]string {
+func cleanAndLimitDetails(e *ChangeEvent) map[string]string {
 	if len(e.Details) == 0 {
 		return nil
 	}

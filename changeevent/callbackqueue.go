@@ -63,8 +63,8 @@ func (c *client) countAndQueueOverflow(lost notice, now time.Time) {
 	c.aside.addNoticeAndWake(lost)
 }
 
-// queueNoticeOfSkipped queues a notice for an event whose action the sink does not receive.
-func (c *client) queueNoticeOfSkipped(e *ChangeEvent, now time.Time) {
+// queueCallbackOfUnwantedEvent queues a notice for an event whose action the sink does not receive.
+func (c *client) queueCallbackOfUnwantedEvent(e *ChangeEvent, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}

@@ -97,7 +97,7 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
 	}
-	if err := c.readKeysAndSetupTransport(); err != nil {
+	if err := c.setUpCredentialsAndTransport(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	root, cancel := context.WithCancelCause(context.Background())
@@ -128,9 +128,9 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// readKeysAndSetupTransport reads the credentials and creates the transport, unless Config.HTTP
+// setUpCredentialsAndTransport reads the credentials and creates the transport, unless Config.HTTP
 // replaces it.
-func (c *client) readKeysAndSetupTransport() (err error) {
+func (c *client) setUpCredentialsAndTransport() (err error) {
 	if c.http != nil {
 		c.keys, err = newCredentials(c.cfg, c.log, nil)
 		return err
@@ -216,7 +216,7 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	}
 	event.DryRun = event.DryRun || c.cfg.DryRun
 	if !c.wantsAction(event.Action) {
-		c.queueNoticeOfSkipped(&event, now)
+		c.queueCallbackOfUnwantedEvent(&event, now)
 		return
 	}
 	// The caller may change these after the call. All other fields are values.
@@ -232,12 +232,12 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	if event.Details != nil {
 		event.Details = maps.Clone(event.Details)
 	}
-	c.enqueueEvent(ctx, &event, now)
+	c.enqueueOverwritingOldest(ctx, &event, now)
 }
 
-// enqueueEvent adds an event to its shard. If the shard is full, it replaces the oldest
+// enqueueOverwritingOldest adds an event to its shard. If the shard is full, it replaces the oldest
 // event.
-func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.Time) {
+func (c *client) enqueueOverwritingOldest(ctx context.Context, event *ChangeEvent, now time.Time) {
 	s := c.shardOf(event)
 	s.spinThenLock()
 	s.offered++

@@ -43,7 +43,7 @@ func Decode(data []byte) (Payload, error) {
 	if len(data) > MaxPayloadBytes {
 		return p, fmt.Errorf("payload of %d bytes: %w (limit: %d)", len(data), ErrTooLarge, MaxPayloadBytes)
 	}
-	if err := unmarshalJSON(data, &p); err != nil {
+	if err := unmarshalJSONNamingWrongField(data, &p); err != nil {
 		return Payload{}, err
 	}
 	return validateAndNormalizePayload(p)
@@ -65,7 +65,7 @@ func decodeOneOrArray(data []byte, decode func([]byte) (Payload, error)) ([]Payl
 		return []Payload{p}, nil
 	}
 	var elements []json.RawMessage
-	if err := unmarshalJSON(data, &elements); err != nil {
+	if err := unmarshalJSONNamingWrongField(data, &elements); err != nil {
 		return nil, err
 	}
 	if len(elements) > MaxPayloads {
@@ -82,8 +82,8 @@ func decodeOneOrArray(data []byte, decode func([]byte) (Payload, error)) ([]Payl
 	return payloads, nil
 }
 
-// unmarshalJSON is json.Unmarshal with error messages for the sender of the text.
-func unmarshalJSON(data []byte, into any) error {
+// unmarshalJSONNamingWrongField is json.Unmarshal with error messages for the sender of the text.
+func unmarshalJSONNamingWrongField(data []byte, into any) error {
 	err := json.Unmarshal(data, into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		return fmt.Errorf("field %q must not be a JSON %s", wrong.Field, wrong.Value)
@@ -165,7 +165,7 @@ func validatedEventOf(p Payload) (ChangeEvent, error) {
 		return ChangeEvent{}, errors.New(`action is required, such as "cordon"`)
 	}
 	for field, value := range names {
-		if err := validateName(field, value); err != nil {
+		if err := validateOptionalName(field, value); err != nil {
 			return ChangeEvent{}, err
 		}
 	}
@@ -175,9 +175,9 @@ func validatedEventOf(p Payload) (ChangeEvent, error) {
 	return e, nil
 }
 
-// validateName returns why a text is not a valid name. Text that sanitizeLine would change is an
+// validateOptionalName returns why a text is not a valid name. Text that sanitizeLine would change is an
 // error, because the result would be another name.
-func validateName(field, value string) error {
+func validateOptionalName(field, value string) error {
 	switch {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)

@@ -81,7 +81,7 @@ func decodeStructuredCloudEvent(body []byte) (Payload, error) {
 		Data       json.RawMessage `json:"data"`
 		DataBase64 []byte          `json:"data_base64"`
 	}
-	if err := unmarshalJSON(body, &event); err != nil {
+	if err := unmarshalJSONNamingWrongField(body, &event); err != nil {
 		return Payload{}, err
 	}
 	if media, _, err := mime.ParseMediaType(cmp.Or(event.DataContentType, typeJSON)); err != nil || media != typeJSON && !strings.HasSuffix(media, "+json") {
@@ -128,7 +128,7 @@ func (a cloudEventAttributes) toPayload(data []byte) (Payload, error) {
 	if len(data) == 0 {
 		return p, errors.New("CloudEvent has no data")
 	}
-	if err := unmarshalJSON(data, &p); err != nil {
+	if err := unmarshalJSONNamingWrongField(data, &p); err != nil {
 		return Payload{}, fmt.Errorf("data: %w", err)
 	}
 	p.ID = cmp.Or(p.ID, a.idFromSourceAndID())

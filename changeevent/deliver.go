@@ -44,16 +44,16 @@ func (w *worker) deliverUntilClosed() {
 	batch := make([]item, 0, limit)
 	for w.shard.awaitItems() {
 		// Events stay in the queue until they can be sent, because it replaces the oldest.
-		ready := w.awaitKeysDroppingExpired() && w.client.pace.awaitEndOfPause(w.dropExpiredWaiting)
+		ready := w.awaitKeysDroppingExpired() && w.client.pace.awaitEndOfPause(w.dropExpiredQueuedEvents)
 		if ready && w.client.cfg.BatchWait > 0 {
 			w.client.pace.sleepOrUntilClose(w.client.cfg.BatchWait)
 		}
-		batch = w.shard.takeBatch(w.hand, batch[:0], limit, w.client.cluster)
+		batch = w.shard.takeBatchAsInFlight(w.hand, batch[:0], limit, w.client.cluster)
 		fresh := w.client.dropExpired(batch)
 		if len(fresh) > 0 && ready {
 			w.client.sendBatchHalvingRejected(fresh)
 		} else if len(fresh) > 0 {
-			w.client.results.reportResults(fresh, deliveryResult{
+			w.client.results.countLogAndReportResults(fresh, deliveryResult{
 				class: ClassShutdown,
 				text:  w.client.notReadyReason(),
 			})
@@ -66,7 +66,7 @@ func (w *worker) deliverUntilClosed() {
 // awaitKeysDroppingExpired waits until credentials are available, and returns false if the client is
 // closed before. Until then, events stay in the queue, where new events replace the
 // oldest, and events that become too old are dropped.
-func (w *worker) awaitKeysDroppingExpired() (ready bool) {
+func (w *worker) awaitKeysDroppingExpired() (credentialsRead bool) {
 	select {
 	case <-w.client.keys.there:
 		return true
@@ -81,19 +81,19 @@ func (w *worker) awaitKeysDroppingExpired() (ready bool) {
 		case <-w.client.pace.closing:
 			return w.client.keys.rereadUnlessPresent(w.client.pace.root)
 		case <-tick.C:
-			w.dropExpiredWaiting()
+			w.dropExpiredQueuedEvents()
 		}
 	}
 }
 
-// dropExpiredWaiting drops the events of a shard that are too old.
-func (w *worker) dropExpiredWaiting() {
+// dropExpiredQueuedEvents drops the events of a shard that are too old.
+func (w *worker) dropExpiredQueuedEvents() {
 	oldest := time.Now().Add(-w.client.cfg.MaxAge)
-	expired := w.shard.takeOlderThan(w.hand, oldest)
+	expired := w.shard.takeOlderAsInFlight(w.hand, oldest)
 	if len(expired) == 0 {
 		return
 	}
-	w.client.results.reportResults(expired, deliveryResult{class: ClassExpired, permanent: true})
+	w.client.results.countLogAndReportResults(expired, deliveryResult{class: ClassExpired, permanent: true})
 	w.shard.clearInFlight(w.hand)
 }
 
@@ -135,7 +135,7 @@ func (c *client) rereadUnreadableFilesUntilClose() {
 // the others. Nothing is sent during a pause that the sink asked for.
 func (c *client) sendBatchHalvingRejected(batch []item) {
 	if !c.pace.awaitEndOfPause(func() { batch = c.dropExpired(batch) }) {
-		c.results.reportResults(batch, deliveryResult{class: ClassShutdown, text: c.notReadyReason()})
+		c.results.countLogAndReportResults(batch, deliveryResult{class: ClassShutdown, text: c.notReadyReason()})
 		return
 	}
 	batch = c.dropExpired(batch) // the first half may have waited
@@ -149,7 +149,7 @@ func (c *client) sendBatchHalvingRejected(batch []item) {
 		c.sendBatchHalvingRejected(batch[half:])
 		return
 	}
-	c.results.reportResults(batch, result)
+	c.results.countLogAndReportResults(batch, result)
 }
 
 // mayOneEventCauseRejection reports whether one event may have caused the rejection of its batch. Either it
@@ -164,7 +164,7 @@ func (c *client) dropExpired(batch []item) (kept []item) {
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
 		if batch[i].event.laterOfTimestampAndQueuedAt().Before(oldest) {
-			c.results.reportResults(batch[i:i+1], deliveryResult{class: ClassExpired, permanent: true})
+			c.results.countLogAndReportResults(batch[i:i+1], deliveryResult{class: ClassExpired, permanent: true})
 			continue
 		}
 		kept = append(kept, batch[i])
@@ -252,7 +252,7 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 			var keys *keys
 			keys, renewed = s.client.keys.renewKeys(s.ctx, s.keys)
 			if renewed {
-				if failure, mayRetry := s.waitAndEncodeWithNewKeys(attempt, result, keys); !mayRetry {
+				if failure, mayRetry := s.waitRetryAfterThenReencode(attempt, result, keys); !mayRetry {
 					return failure
 				}
 				continue
@@ -264,9 +264,9 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 	}
 }
 
-// waitAndEncodeWithNewKeys prepares the next attempt with other keys, after any pause that the
+// waitRetryAfterThenReencode prepares the next attempt with other keys, after any pause that the
 // sink asked for. It returns false and the result if no attempt is left.
-func (s *batchDelivery) waitAndEncodeWithNewKeys(
+func (s *batchDelivery) waitRetryAfterThenReencode(
 	attempt attemptResult, result deliveryResult, renewed *keys,
 ) (failure deliveryResult, mayRetry bool) {
 	if !s.waitBeforeRetry(attempt, 0) {

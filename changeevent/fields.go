@@ -73,7 +73,7 @@ func sanitizeAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if err := d.Decode(&value); err != nil || d.More() {
 		value = string(raw)
 	}
-	value = redactSecretsInValue(value)
+	value = redactSecretsInPlace(value)
 	if text, ok := value.(string); ok {
 		return encodeJSONOrNil(truncateText(sanitizeText(text), maxFieldValue))
 	}
@@ -93,8 +93,8 @@ func encodeJSONOrNil(value any) json.RawMessage {
 	return out
 }
 
-// redactSecretsInValue replaces values inside a decoded JSON value that may be secret.
-func redactSecretsInValue(value any) any {
+// redactSecretsInPlace replaces values inside a decoded JSON value that may be secret.
+func redactSecretsInPlace(value any) any {
 	switch v := value.(type) {
 	case string:
 		if isSecretText(v) {
@@ -102,14 +102,14 @@ func redactSecretsInValue(value any) any {
 		}
 	case []any:
 		for i := range v {
-			v[i] = redactSecretsInValue(v[i])
+			v[i] = redactSecretsInPlace(v[i])
 		}
 	case map[string]any:
 		for key := range v {
 			if isSecretName(key) {
 				v[key] = Redacted
 			} else {
-				v[key] = redactSecretsInValue(v[key])
+				v[key] = redactSecretsInPlace(v[key])
 			}
 		}
 	}
@@ -159,10 +159,10 @@ const (
 	maxSummaryValue  = 40
 )
 
-// summarizeFields describes changed fields in a few words:
+// summarizeBeforeAndAfter describes changed fields in a few words:
 //
 //	spec.version 1.34 → 1.35, spec.auth.token (redacted) and 2 more
-func summarizeFields(fields []FieldChange, omitted int) string {
+func summarizeBeforeAndAfter(fields []FieldChange, omitted int) string {
 	shown := fields[:min(len(fields), maxSummaryFields)]
 	parts := make([]string, len(shown))
 	for i, f := range shown {

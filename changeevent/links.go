@@ -15,7 +15,7 @@ import (
 //
 //	https://grafana.example.com/d/node?var-node={node}&from={from}&to={to}
 //
-// The placeholders are cluster, node, subject, action, source, session, id, validateName,
+// The placeholders are cluster, node, subject, action, source, session, id, validateOptionalName,
 // errorCode, agent, time (RFC 3339), and from and to: 15 minutes before and after
 // the event, in Unix milliseconds. An event without a value for one of them gets
 // no link.
@@ -194,9 +194,9 @@ func validateHref(href string, schemes ...string) error {
 	return nil
 }
 
-// safeUniqueLinks returns the links of the event and of the sink, without duplicates and without
+// safeOwnAndTemplateLinks returns the links of the event and of the sink, without duplicates and without
 // unsafe links.
-func safeUniqueLinks(templates []LinkTemplate, e *ChangeEvent) []Link {
+func safeOwnAndTemplateLinks(templates []LinkTemplate, e *ChangeEvent) []Link {
 	var links []Link
 	add := func(l Link) {
 		same := func(other Link) bool { return other.Href == l.Href }

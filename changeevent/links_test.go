@@ -42,7 +42,7 @@ func TestLinkTemplate(t *testing.T) {
 			if got != tc.want || ok != (tc.want.Href != "") {
 				t.Errorf("%s: %+v (%t), want %+v", tc.reason, got, ok, tc.want)
 			}
-			if all := safeUniqueLinks([]LinkTemplate{tc.template, tc.template}, e); len(all) > 1 || (len(all) == 1) != ok {
+			if all := safeOwnAndTemplateLinks([]LinkTemplate{tc.template, tc.template}, e); len(all) > 1 || (len(all) == 1) != ok {
 				t.Errorf("%s: links of the event: %v", tc.reason, all)
 			}
 		})

@@ -121,9 +121,9 @@ func (s *shard) awaitItems() (hasItems bool) {
 	}
 }
 
-// takeBatch moves at most limit of the oldest items to batch and records them in inFlight. If
+// takeBatchAsInFlight moves at most limit of the oldest items to batch and records them in inFlight. If
 // sameCluster is set, all of them are of the same cluster.
-func (s *shard) takeBatch(inFlight *inFlightEvents, batch []item, limit int, sameCluster bool) []item {
+func (s *shard) takeBatchAsInFlight(inFlight *inFlightEvents, batch []item, limit int, sameCluster bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
@@ -137,8 +137,8 @@ func (s *shard) takeBatch(inFlight *inFlightEvents, batch []item, limit int, sam
 	return batch
 }
 
-// takeOlderThan removes and returns the oldest items while their time is before than.
-func (s *shard) takeOlderThan(inFlight *inFlightEvents, than time.Time) []item {
+// takeOlderAsInFlight removes and returns the oldest items while their time is before than.
+func (s *shard) takeOlderAsInFlight(inFlight *inFlightEvents, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var older []item

@@ -179,7 +179,7 @@ func rejectControlCharacters(what, value string) error {
 // parseAndCheckEndpoint parses the URL of a sink. Plain http is allowed for a loopback host, for
 // one of allowHosts, or with allowHTTP. The error does not contain the URL, which is
 // secret for some sinks.
-func parseAndCheckEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL, error) {
+func parseAndCheckEndpoint(text string, allowHTTP bool, allowHTTPHostPorts ...string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -192,7 +192,7 @@ func parseAndCheckEndpoint(text string, allowHTTP bool, allowHosts ...string) (*
 		return nil, errors.New("the Endpoint must not contain a user or password: use AuthToken")
 	case u.Fragment != "":
 		return nil, errors.New("the Endpoint must not contain a fragment")
-	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !containsHostPort(net.JoinHostPort(u.Hostname(), portOrSchemeDefault(u)), allowHosts):
+	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !containsHostPort(net.JoinHostPort(u.Hostname(), portOrSchemeDefault(u)), allowHTTPHostPorts):
 		return nil, errors.New("the Endpoint uses plain http: use https or set AllowHTTP")
 	}
 	return u, nil
@@ -224,12 +224,12 @@ func isLoopback(host string) bool {
 
 // appendPathSegment appends an escaped segment to the path of the endpoint. An empty segment
 // leaves the endpoint unchanged.
-func appendPathSegment(endpoint *url.URL, segment string) (*url.URL, error) {
-	if segment == "" {
+func appendPathSegment(endpoint *url.URL, escapedSegment string) (*url.URL, error) {
+	if escapedSegment == "" {
 		return endpoint, nil
 	}
 	u := *endpoint
-	u.RawPath = strings.TrimRight(endpoint.EscapedPath(), "/") + "/" + segment
+	u.RawPath = strings.TrimRight(endpoint.EscapedPath(), "/") + "/" + escapedSegment
 	path, err := url.PathUnescape(u.RawPath)
 	if err != nil {
 		return nil, fmt.Errorf("append cluster to endpoint: %w", err)

@@ -19,8 +19,8 @@ type reporter struct {
 	root          context.Context //nolint:containedctx // it ends with the client
 }
 
-// reportResults counts, logs and reports the result of each event once.
-func (r *reporter) reportResults(batch []item, result deliveryResult) {
+// countLogAndReportResults counts, logs and reports the result of each event once.
+func (r *reporter) countLogAndReportResults(batch []item, result deliveryResult) {
 	now := time.Now()
 	for i := range batch {
 		e := &batch[i].event

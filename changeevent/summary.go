@@ -251,7 +251,7 @@ func fieldChangeSentence(e *ChangeEvent) (described sentence, hasFields bool) {
 	if len(fields) == 0 {
 		return sentence{}, false
 	}
-	text := " " + summarizeFields(fields, omitted) + " of"
+	text := " " + summarizeBeforeAndAfter(fields, omitted) + " of"
 	return sentence{
 		done:     done + text,
 		plain:    strings.TrimSuffix(done, "d") + text,

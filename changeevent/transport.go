@@ -42,7 +42,7 @@ func newTransport(cfg Config) (*transport, error) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	t := &transport{
 		guard: addressGuard{allow: allow}, local: addressGuard{allow: append(loopback, allow...)},
-		private: addressGuard{allow: append(privateNetworks(), allow...)}, allowHosts: cfg.AllowHosts,
+		private: addressGuard{allow: append(privateNetworksToAllow(), allow...)}, allowHosts: cfg.AllowHosts,
 		timeout: cfg.Timeout, caFile: cfg.CAFile,
 	}
 	// Only HTTP/1: a request that times out closes its connection, whereas HTTP/2 would

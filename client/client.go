@@ -84,7 +84,7 @@ type Client struct {
 
 // New checks cfg and returns a client. It sends nothing, but files must be readable.
 func New(cfg Config) (*Client, error) {
-	base, err := baseURL(cfg.Endpoint)
+	base, err := apiBaseURL(cfg.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (c *Client) Raw() *Raw { return &Raw{c.caller} }
 func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
 	identity, err = call[v1.Identity](ctx, c.caller, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil)
 	if err == nil {
-		err = c.caller.impersonator.confirmIdentity(identity)
+		err = c.caller.impersonator.confirmAndRememberIdentity(identity)
 	}
 	return identity, err
 }
@@ -252,9 +252,9 @@ func isHostPort(endpoint string) bool {
 	return err == nil
 }
 
-// baseURL returns the URL of the collections. An endpoint host:port means http,
+// apiBaseURL returns the URL of the collections. An endpoint host:port means http,
 // as it does to curl.
-func baseURL(endpoint string) (string, error) {
+func apiBaseURL(endpoint string) (string, error) {
 	if endpoint == "" {
 		return "", errors.New("the URL of the fleet API is not set; set it to a URL such as http://127.0.0.1:8080")
 	}

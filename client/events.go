@@ -91,16 +91,16 @@ func (r *eventReader) parseField(line []byte) error {
 }
 
 // eventType avoids an allocation for the known names.
-func eventType(value []byte) v1.WatchEventType {
+func eventType(eventField []byte) v1.WatchEventType {
 	for _, known := range [...]v1.WatchEventType{v1.WatchChanged, v1.WatchRemoved, v1.WatchBookmark} {
-		if string(value) == string(known) {
+		if string(eventField) == string(known) {
 			return known
 		}
 	}
-	if len(value) == 0 {
+	if len(eventField) == 0 {
 		return "message"
 	}
-	return v1.WatchEventType(value)
+	return v1.WatchEventType(eventField)
 }
 
 // setCursor stores an id. Cursors are slices of blocks that are never written again, so that

@@ -56,9 +56,9 @@ type impersonator struct {
 	confirmed atomic.Bool
 }
 
-// confirmIdentity returns an error if an identity is not that of the impersonated principal. A server that does not know the headers
+// confirmAndRememberIdentity returns an error if an identity is not that of the impersonated principal. A server that does not know the headers
 // ignores them, and answers with the identity of the token.
-func (i *impersonator) confirmIdentity(identity v1.Identity) error {
+func (i *impersonator) confirmAndRememberIdentity(identity v1.Identity) error {
 	if i == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (c *caller) confirmImpersonationOnce(ctx context.Context, r request) error 
 		err = decodeBody(ask, body, &identity)
 	}
 	if err == nil {
-		err = c.impersonator.confirmIdentity(identity)
+		err = c.impersonator.confirmAndRememberIdentity(identity)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errImpersonation, err)

@@ -24,7 +24,7 @@ func checks() []check {
 		{"ReportsNewGeneration", checkNewGeneration},
 		{"WaitsForOthers", checkWaitsForOtherAdapters},
 		{"ReportsWhenNothingToDo", checkNoEffectsWhenUnchanged},
-		{"RepeatedEventIsHarmless", checkRedeliveryAfterRestart},
+		{"RepeatedEventIsHarmless", checkRepeatedEventIsHarmless},
 		{"CrashBeforeReport", checkCrash},
 		{"DeletionEndsInFinalized", checkDeletionAndCleanup},
 		{"DeletionBeforeAnyWork", checkDeletionBeforeAnyWork},
@@ -68,7 +68,7 @@ func checkWaitsForOtherAdapters(ctx context.Context, b *fixture) error {
 	b.createResource(b.id, false)
 	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		report, e, err := b.publishAndAwaitReport(ctx, b.id)
+		report, e, err := b.publishAndAwaitValidReport(ctx, b.id)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func checkNoEffectsWhenUnchanged(ctx context.Context, b *fixture) error {
 		}
 		before := b.Effects(b.id)
 		for range 3 {
-			report, e, err := b.publishAndAwaitReport(ctx, b.id)
+			report, e, err := b.publishAndAwaitValidReport(ctx, b.id)
 			if err != nil {
 				return err
 			}
@@ -107,8 +107,8 @@ func checkNoEffectsWhenUnchanged(ctx context.Context, b *fixture) error {
 	})
 }
 
-// checkRedeliveryAfterRestart delivers the same event to a new process, which does not know that it was handled.
-func checkRedeliveryAfterRestart(ctx context.Context, b *fixture) error {
+// checkRepeatedEventIsHarmless delivers the same event to a new process, which does not know that it was handled.
+func checkRepeatedEventIsHarmless(ctx context.Context, b *fixture) error {
 	b.createResource(b.id, true)
 	var e adapter.Event
 	if err := b.withAdapter(ctx, func(ctx context.Context) (err error) {
@@ -141,12 +141,12 @@ func (b *fixture) redeliverAndWantCondition(ctx context.Context, e adapter.Event
 
 func checkCrash(ctx context.Context, b *fixture) error {
 	b.createResource(b.id, true)
-	return b.crashBeforeReportAndRecover(ctx, v1.ConditionAvailable)
+	return b.crashAndWantNoNewEffects(ctx, v1.ConditionAvailable)
 }
 
-// crashBeforeReportAndRecover ends the process when it has done its work and before the report with the condition is
+// crashAndWantNoNewEffects ends the process when it has done its work and before the report with the condition is
 // stored, and lets a new process finish.
-func (b *fixture) crashBeforeReportAndRecover(ctx context.Context, condition string) error {
+func (b *fixture) crashAndWantNoNewEffects(ctx context.Context, condition string) error {
 	lost := false
 	b.fleet.changeAndNotify(func() {
 		b.fleet.lose = func(r v1.Report) bool {
@@ -216,7 +216,7 @@ func checkCrashBeforeFinalized(ctx context.Context, b *fixture) error {
 		return err
 	}
 	b.requestDeletion()
-	return b.crashBeforeReportAndRecover(ctx, v1.ConditionFinalized)
+	return b.crashAndWantNoNewEffects(ctx, v1.ConditionFinalized)
 }
 
 func checkFailureRetried(ctx context.Context, b *fixture) error {
@@ -224,7 +224,7 @@ func checkFailureRetried(ctx context.Context, b *fixture) error {
 	repair := sync.OnceFunc(b.Break())
 	defer repair()
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		report, e, err := b.publishAndAwaitReport(ctx, b.id)
+		report, e, err := b.publishAndAwaitValidReport(ctx, b.id)
 		if err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func checkFailedDeletionRetried(ctx context.Context, b *fixture) error {
 		repair := sync.OnceFunc(b.Break())
 		defer repair()
 		b.requestDeletion()
-		report, _, err := b.publishAndAwaitReport(ctx, b.id)
+		report, _, err := b.publishAndAwaitValidReport(ctx, b.id)
 		if err != nil {
 			return err
 		}

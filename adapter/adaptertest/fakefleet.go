@@ -51,10 +51,10 @@ func (w *fakeFleet) changeAndNotify(f func()) {
 }
 
 // await waits until cond, which is called with the lock held, returns nil.
-func (w *fakeFleet) await(ctx context.Context, cond func() error) error {
+func (w *fakeFleet) await(ctx context.Context, condUnderLock func() error) error {
 	for {
 		w.mu.Lock()
-		err, changed := cond(), w.changed
+		err, changed := condUnderLock(), w.changed
 		w.mu.Unlock()
 		if err == nil {
 			return nil

@@ -100,8 +100,8 @@ func (b *fixture) withAdapter(ctx context.Context, f func(context.Context) error
 	return errors.Join(err, stop())
 }
 
-// publishAndAwaitReport publishes an event and returns the report that answers it, which it checks.
-func (b *fixture) publishAndAwaitReport(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
+// publishAndAwaitValidReport publishes an event and returns the report that answers it, which it checks.
+func (b *fixture) publishAndAwaitValidReport(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
 	begin := time.Now()
 	b.fleet.mu.Lock()
 	before := len(b.fleet.reports[id])
@@ -111,7 +111,7 @@ func (b *fixture) publishAndAwaitReport(ctx context.Context, id string) (v1.Repo
 	if err != nil {
 		return report, e, err
 	}
-	return report, e, b.checkReport(id, report, begin)
+	return report, e, b.checkReportFields(id, report, begin)
 }
 
 // awaitReport waits for a report after the first ones.
@@ -128,21 +128,21 @@ func (b *fixture) awaitReport(ctx context.Context, id string, knownReports int) 
 	return report, err
 }
 
-// checkReport checks what every report must have.
-func (b *fixture) checkReport(id string, r v1.Report, begin time.Time) error {
+// checkReportFields checks what every report must have.
+func (b *fixture) checkReportFields(id string, received v1.Report, notBefore time.Time) error {
 	b.fleet.mu.Lock()
 	resource := b.fleet.resources[id]
 	b.fleet.mu.Unlock()
 	switch {
-	case r.Adapter != b.Name:
-		return fmt.Errorf("the report is of adapter %q, want %q", r.Adapter, b.Name)
-	case r.ObservedGeneration != resource.Generation:
-		return fmt.Errorf("the report has observed generation %d, want %d", r.ObservedGeneration, resource.Generation)
-	case r.ObservedTime.Before(begin.UTC().Truncate(time.Microsecond)) || r.ObservedTime.After(time.Now()):
-		return fmt.Errorf("the report has observed time %s, want a time after the event at %s", r.ObservedTime, begin)
-	case statusIn(r, v1.ConditionAvailable) == "" || statusIn(r, v1.ConditionHealth) == "":
-		return fmt.Errorf("the report has conditions %v, want Available and Health among them", r.Conditions)
-	case statusIn(r, v1.ConditionFinalized) == v1.ConditionTrue && resource.DeletedTime == nil:
+	case received.Adapter != b.Name:
+		return fmt.Errorf("the report is of adapter %q, want %q", received.Adapter, b.Name)
+	case received.ObservedGeneration != resource.Generation:
+		return fmt.Errorf("the report has observed generation %d, want %d", received.ObservedGeneration, resource.Generation)
+	case received.ObservedTime.Before(notBefore.UTC().Truncate(time.Microsecond)) || received.ObservedTime.After(time.Now()):
+		return fmt.Errorf("the report has observed time %s, want a time after the event at %s", received.ObservedTime, notBefore)
+	case statusIn(received, v1.ConditionAvailable) == "" || statusIn(received, v1.ConditionHealth) == "":
+		return fmt.Errorf("the report has conditions %v, want Available and Health among them", received.Conditions)
+	case statusIn(received, v1.ConditionFinalized) == v1.ConditionTrue && resource.DeletedTime == nil:
 		return errors.New("the report has the condition Finalized, but the resource is not being deleted")
 	}
 	return nil
@@ -162,7 +162,7 @@ func (b *fixture) publishUntilConditionTrue(ctx context.Context, id, condition s
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	for {
-		report, e, err := b.publishAndAwaitReport(ctx, id)
+		report, e, err := b.publishAndAwaitValidReport(ctx, id)
 		switch {
 		case err != nil:
 			return e, err

@@ -29,7 +29,7 @@ func serveAPI(ctx context.Context, cfg postgres.Config) (client *fleetclient.Cli
 		pool.Close()
 		return nil, nil, err
 	}
-	server, err := httpserver.Listen(ctx, httpserver.Config{Addr: "127.0.0.1:0"}, handler.Handler(), log)
+	server, err := httpserver.NewListeningServer(ctx, httpserver.Config{Addr: "127.0.0.1:0"}, handler.Handler(), log)
 	if err != nil {
 		pool.Close()
 		return nil, nil, err

@@ -52,7 +52,7 @@ func runBareChild(ctx context.Context, args []string, in io.Reader, out io.Write
 		}
 	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if err := r.readFleet(ctx); err != nil {
+		if err := r.readAndOptionallyPublishFleet(ctx); err != nil {
 			return err
 		}
 		used, err := measureUsage()
@@ -66,8 +66,8 @@ func runBareChild(ctx context.Context, args []string, in io.Reader, out io.Write
 	return nil
 }
 
-// readFleet reads all pages, the next one while it handles one.
-func (r *fleetReader) readFleet(ctx context.Context) error {
+// readAndOptionallyPublishFleet reads all pages, the next one while it handles one.
+func (r *fleetReader) readAndOptionallyPublishFleet(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pages, failed := make(chan []byte, 1), make(chan error, 1)
@@ -76,7 +76,7 @@ func (r *fleetReader) readFleet(ctx context.Context) error {
 		failed <- r.fetchPages(ctx, pages)
 	}()
 	for page := range pages {
-		if err := r.handlePage(ctx, page); err != nil {
+		if err := r.publishPageOrCountTokens(ctx, page); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (r *fleetReader) fetchPages(ctx context.Context, pages chan<- []byte) error
 		if from != "" {
 			query.Set("continue", from)
 		}
-		page, err := fetchPage(ctx, r.endpoint+v1.BasePath+"/"+v1.CollectionClusters+"?"+query.Encode())
+		page, err := fetchBodyOfAnyStatus(ctx, r.endpoint+v1.BasePath+"/"+v1.CollectionClusters+"?"+query.Encode())
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (r *fleetReader) fetchPages(ctx context.Context, pages chan<- []byte) error
 	}
 }
 
-func fetchPage(ctx context.Context, address string) (page []byte, err error) {
+func fetchBodyOfAnyStatus(ctx context.Context, address string) (page []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func findContinueToken(page []byte) string {
 	return token
 }
 
-// handlePage walks the tokens of a page, or decodes what an event needs, and publishes one for each resource.
-func (r *fleetReader) handlePage(ctx context.Context, page []byte) error {
+// publishPageOrCountTokens walks the tokens of a page, or decodes what an event needs, and publishes one for each resource.
+func (r *fleetReader) publishPageOrCountTokens(ctx context.Context, page []byte) error {
 	if r.publisher == nil {
 		_, err := countTokens(page)
 		return err

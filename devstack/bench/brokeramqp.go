@@ -44,14 +44,14 @@ func startRabbitMQBed(ctx context.Context) (*rabbitMQBed, error) {
 		return nil, err
 	}
 	b := &rabbitMQBed{server: server, stop: func() {}}
-	if err := b.connectAndDeclareQueue(ctx); err != nil {
+	if err := b.declareQueueAndStartAdapter(ctx); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *rabbitMQBed) connectAndDeclareQueue(ctx context.Context) error {
+func (b *rabbitMQBed) declareQueueAndStartAdapter(ctx context.Context) error {
 	var err error
 	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)

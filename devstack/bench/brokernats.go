@@ -46,7 +46,7 @@ func startNATSBed(ctx context.Context, dir string) (*natsBed, error) {
 func (b *natsBed) startAndConnect(ctx context.Context, dir string) error {
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if b.owner, err = natsserver.NewEmbeddedBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
+	if b.owner, err = natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
 		return err
 	}
 	if err := b.startBroker(ctx, b.owner); err != nil {

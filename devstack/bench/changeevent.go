@@ -37,7 +37,7 @@ const (
 func changeeventBench() bench {
 	const alone, crowd, rate = "changeevent.send_ns", "changeevent.send_64_us", "changeevent.delivered_vs_raw"
 	return bench{names: []string{alone, crowd, rate}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
-		sink, err := startChangeSink(ctx)
+		sink, err := startSinkKeepingLastRequest(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +80,7 @@ type changeSink struct {
 	header   atomic.Pointer[http.Header]
 }
 
-func startChangeSink(ctx context.Context) (*changeSink, error) {
+func startSinkKeepingLastRequest(ctx context.Context) (*changeSink, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (s *changeSink) measureRawPostRate(ctx context.Context) (perSecond float64,
 	for i := range changeConns {
 		senders.Go(func() {
 			for time.Since(began) < changeFor && errs[i] == nil {
-				if errs[i] = postChange(ctx, client, s.endpoint+"/my-cluster-name", header, body); errs[i] == nil {
+				if errs[i] = postChangeIgnoringStatus(ctx, client, s.endpoint+"/my-cluster-name", header, body); errs[i] == nil {
 					done.Add(1)
 				}
 			}
@@ -207,7 +207,7 @@ func (s *changeSink) measureRawPostRate(ctx context.Context) (perSecond float64,
 	return float64(done.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-func postChange(ctx context.Context, client *http.Client, url string, header http.Header, body []byte) error {
+func postChangeIgnoringStatus(ctx context.Context, client *http.Client, url string, header http.Header, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err

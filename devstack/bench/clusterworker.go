@@ -41,8 +41,8 @@ type syncBed struct {
 	end []func() error // in the order of calls
 }
 
-// startSyncBed starts a bed with some clusters.
-func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
+// startSyncDatabaseBed starts a bed with some clusters.
+func startSyncDatabaseBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 	b = &syncBed{}
 	defer func() {
 		if err != nil {

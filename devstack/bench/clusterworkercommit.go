@@ -39,7 +39,7 @@ func triggerCostBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSyncBed(ctx, taxRows)
+		bed, err := startSyncDatabaseBed(ctx, taxRows)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func commitToCallLatencyBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSyncBed(ctx, wakeRows)
+		bed, err := startSyncDatabaseBed(ctx, wakeRows)
 		if err != nil {
 			return nil, err
 		}

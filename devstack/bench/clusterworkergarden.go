@@ -41,7 +41,7 @@ func shootCreationBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		bed, err := startSyncBed(ctx, 0)
+		bed, err := startSyncDatabaseBed(ctx, 0)
 		if err != nil {
 			return nil, errors.Join(err, garden.Stop())
 		}

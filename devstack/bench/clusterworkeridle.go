@@ -29,7 +29,7 @@ func workerIdleQueriesBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSyncBed(ctx, idleRows)
+		bed, err := startSyncDatabaseBed(ctx, idleRows)
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (b *syncBed) measureIdleStatements(ctx context.Context, progress io.Writer)
 	if err != nil {
 		return 0, err
 	}
-	between, err := startCountingProxy(ctx, target.Host)
+	between, err := startStatementCountingProxy(ctx, target.Host)
 	if err != nil {
 		return 0, err
 	}
@@ -87,9 +87,9 @@ type countingProxy struct {
 	ended      chan struct{}
 }
 
-// startCountingProxy starts a tap on a free port. It connects to the server without TLS, and clients must do
+// startStatementCountingProxy starts a tap on a free port. It connects to the server without TLS, and clients must do
 // the same.
-func startCountingProxy(ctx context.Context, target string) (*countingProxy, error) {
+func startStatementCountingProxy(ctx context.Context, target string) (*countingProxy, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func workerSyncBench() bench {
 	return bench{names: []string{bare, rows}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSyncBed(ctx, syncRows)
+		bed, err := startSyncDatabaseBed(ctx, syncRows)
 		if err != nil {
 			return nil, err
 		}
@@ -153,16 +153,16 @@ func slowCallBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSyncBed(ctx, slowRows)
+		bed, err := startSyncDatabaseBed(ctx, slowRows)
 		if err != nil {
 			return nil, err
 		}
-		ratio, err := bed.measureSlowCalls(ctx, progress)
+		ratio, err := bed.compareSlowCallsWithLocking(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 20}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
-func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+func (b *syncBed) compareSlowCallsWithLocking(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	garden := memory.New(memory.Options{Latency: slowCall})
 	cfg := b.cfg
 	cfg.ApplicationName = "measured locks"

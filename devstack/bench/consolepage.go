@@ -38,7 +38,7 @@ const (
 func consolePageBench() bench {
 	const paint, scroll, heap, pixel = "console.first_paint_ms", "console.scroll_vs_static", "console.heap_mb", "console.change_to_pixel_ms"
 	return bench{names: []string{paint, scroll, heap, pixel}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		f, err := measureConsolePage(ctx, progress)
+		f, err := measureConsolePageInBrowser(ctx, progress)
 		return []line{
 			{kind: "value", name: paint, value: f.paintMS, unit: "ms", op: "<=", want: 1000},
 			{kind: "ratio", name: scroll, value: f.scroll, op: "<=", want: 1.5},
@@ -51,7 +51,7 @@ func consolePageBench() bench {
 // consolePageFigures are what is measured of the page.
 type consolePageFigures struct{ paintMS, scroll, heapMB, pixelMS float64 }
 
-func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageFigures, err error) {
+func measureConsolePageInBrowser(ctx context.Context, progress io.Writer) (f consolePageFigures, err error) {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return f, err
@@ -89,10 +89,10 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 	defer endBrowser()
 
 	l := listPage{browser: browser, url: url, progress: progress}
-	return l.measure(client, fleet) //nolint:contextcheck // that of the browser
+	return l.measurePaintScrollAndChanges(client, fleet) //nolint:contextcheck // that of the browser
 }
 
-func (l listPage) measure(client *fleetclient.Client, fleet databaseFleet) (f consolePageFigures, err error) {
+func (l listPage) measurePaintScrollAndChanges(client *fleetclient.Client, fleet databaseFleet) (f consolePageFigures, err error) {
 	if f.paintMS, err = l.measureFirstPaint(); err != nil {
 		return f, err
 	}

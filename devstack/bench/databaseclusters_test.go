@@ -12,7 +12,7 @@ import (
 // newFleet returns a database with clusters that were never synced.
 func newFleet(t *testing.T, rows int) (url string, o *clusterOwner) {
 	t.Helper()
-	url = pgtest.NewDatabaseURL(t)
+	url = pgtest.NewMigratedDatabaseURL(t)
 	o, err := openClusterOwner(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 // TestTheFleetIsWhatItSays checks that the bare statement and the store read the same rows.
 func TestTheFleetIsWhatItSays(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	fleet := databaseFleet{Rows: 1000, Shards: 4, Tenants: 3}
 	if err := loadFleet(t.Context(), url, fleet); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestTheFleetIsWhatItSays(t *testing.T) {
 }
 
 func TestWhatIsDumpedIsRestored(t *testing.T) {
-	from, to := pgtest.NewDatabaseURL(t), pgtest.NewDatabaseURL(t)
+	from, to := pgtest.NewMigratedDatabaseURL(t), pgtest.NewMigratedDatabaseURL(t)
 	fleet := databaseFleet{Rows: 100}
 	if err := loadFleet(t.Context(), from, fleet); err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 		return b, err
 	}
 	b.onStop(db.stopServer)
-	if err := b.startCluster(ctx, o); err != nil {
+	if err := b.startClusterWithCRDs(ctx, o); err != nil {
 		return b, err
 	}
 	if err := b.installObjectsAndUsers(ctx); err != nil {
@@ -116,8 +116,8 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 	return b, b.startController(ctx, db.server.DatabaseURL(), o)
 }
 
-// startCluster starts the API server, and the components that run Pods.
-func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
+// startClusterWithCRDsAndRoles starts the API server, and the components that run Pods.
+func (b *executionBed) startClusterWithCRDs(ctx context.Context, o executionOptions) (err error) {
 	options := kubebed.Options{}
 	if !o.untrailed {
 		if b.trail, err = newAuditTrail(b.dir, trailPolicy); err != nil {
@@ -193,7 +193,7 @@ func (b *executionBed) installObjectsAndUsers(ctx context.Context) (err error) {
 		}
 	}
 	bind := map[string][]string{approver: {v1alpha1.ApproverRole}}
-	for _, r := range roles.RequesterClusterRolesByRisk() {
+	for _, r := range roles.RequesterClusterRolesUpToRisk() {
 		bind[requester] = append(bind[requester], r.Name)
 	}
 	for user, names := range bind {

@@ -35,8 +35,8 @@ type follower struct {
 const settled = "status.phase!=,status.phase!=executing"
 
 // watchExecutionsAndJobs watches the executions that a field selector selects, until the bed stops.
-func (b *executionBed) watchExecutionsAndJobs(ctx context.Context, fieldSelector string) (*follower, error) {
-	selector, err := fields.ParseSelector(fieldSelector)
+func (b *executionBed) watchExecutionsAndJobs(ctx context.Context, executionSelector string) (*follower, error) {
+	selector, err := fields.ParseSelector(executionSelector)
 	if err != nil {
 		return nil, err
 	}

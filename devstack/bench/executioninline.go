@@ -69,7 +69,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bareTook, cpuUs
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	bareTook, err = b.measureInlineWithoutController(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
+	bareTook, err = b.stopControllerAndMeasureReplay(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
 	return took, bareTook, after - before, err
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// measureInlineWithoutController sends the requests of the controller without it, after it was stopped. For each
+// stopControllerAndMeasureReplay sends the requests of the controller without it, after it was stopped. For each
 // target, loops send its queries for an execution, and its writes, with model as the template. They
 // scale the targets back.
-func (b *executionBed) measureInlineWithoutController(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
+func (b *executionBed) stopControllerAndMeasureReplay(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
 	if err := b.controller.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
 	}

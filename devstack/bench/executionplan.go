@@ -76,13 +76,13 @@ func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, b
 		}
 		aloneMs = append(aloneMs, took...)
 	}
-	bareMs, err = b.measurePlansWithoutController(ctx, targets)
+	bareMs, err = b.stopControllerAndMeasurePlans(ctx, targets)
 	return aloneMs, togetherMs, bareMs, err
 }
 
-// measurePlansWithoutController sends the requests of the controller without it, after it was stopped: a loop sends its
+// stopControllerAndMeasurePlans sends the requests of the controller without it, after it was stopped: a loop sends its
 // queries and its writes.
-func (b *executionBed) measurePlansWithoutController(ctx context.Context, targets []string) (ms []float64, err error) {
+func (b *executionBed) stopControllerAndMeasurePlans(ctx context.Context, targets []string) (ms []float64, err error) {
 	var model v1alpha1.KubernetesExecution
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: "round-0-" + targets[0]}, &model); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (b *executionBed) measurePlansWithoutController(ctx context.Context, target
 // createAndMeasurePlanTimes creates an execution for each target at once, and waits until all wait for an approval. It
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
-func (b *executionBed) createAndMeasurePlanTimes(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
+func (b *executionBed) createAndMeasurePlanTimes(ctx context.Context, prefix string, targets []string, barePlanOrNil func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
 	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}
@@ -142,8 +142,8 @@ func (b *executionBed) createAndMeasurePlanTimes(ctx context.Context, prefix str
 		go func() {
 			ke := newScaleExecution(prefix+target, dear, target, "")
 			err := b.requester.Create(ctx, ke)
-			if err == nil && plan != nil {
-				err = plan(target, ke)
+			if err == nil && barePlanOrNil != nil {
+				err = barePlanOrNil(target, ke)
 			}
 			errs <- err
 		}()

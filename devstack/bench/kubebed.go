@@ -63,12 +63,12 @@ func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float
 func kubebedColdBuildBench() bench {
 	const name = "kubebed.cold_build_min"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		minutes, err := measureKubebedBuild(ctx, progress)
+		minutes, err := measureAssetBuild(ctx, progress)
 		return []line{{kind: "value", name: name, value: minutes, unit: "min", op: "<=", want: 12}}, err
 	}}
 }
 
-func measureKubebedBuild(ctx context.Context, progress io.Writer) (minutes float64, err error) {
+func measureAssetBuild(ctx context.Context, progress io.Writer) (minutes float64, err error) {
 	dir, err := os.MkdirTemp("", "fleetloop-bench-")
 	if err != nil {
 		return 0, err

@@ -26,11 +26,11 @@ const (
 	eventPatience = 10 * time.Second
 )
 
-// changeToEventLatencyBench compares the delay from a change of a spec to the broker's confirmation of its
+// changeToCloudEventLatencyBench compares the delay from a change of a spec to the broker's confirmation of its
 // event with that of a bare loop of commits, notifications and publishes. It uses the real fleet API on PostgreSQL,
 // a sentinel that watches it, and RabbitMQ. It counts from the scheduled time of a change, even if earlier ones are
 // not finished.
-func changeToEventLatencyBench() bench {
+func changeToCloudEventLatencyBench() bench {
 	const name = "sentinel.change_to_event_vs_bare"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -85,13 +85,13 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 	if err != nil {
 		return took, err
 	}
-	took, err = measureProductDelays(ctx, progress, url, broker, fleet)
+	took, err = measureSentinelDelays(ctx, progress, url, broker, fleet)
 	took.bare = bare
 	return took, err
 }
 
-// measureProductDelays changes specs by the fleet API, which a sentinel watches.
-func measureProductDelays(
+// measureSentinelDelays changes specs by the fleet API, which a sentinel watches.
+func measureSentinelDelays(
 	ctx context.Context, progress io.Writer, databaseURL string, broker *rabbitMQBed, fleet databaseFleet,
 ) (took delays, err error) {
 	client, stop, err := startAPI(ctx, databaseURL)

@@ -42,7 +42,7 @@ func bulkLoadBench() bench {
 }
 
 // measureLoadAndDump loads a fleet into a database with the durability of production, and dumps it.
-func measureLoadAndDump(ctx context.Context, dir, dumpFile string, progress io.Writer) (took time.Duration, err error) {
+func measureLoadAndDump(ctx context.Context, dir, dumpFile string, progress io.Writer) (loadTook time.Duration, err error) {
 	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func measureLoadAndDump(ctx context.Context, dir, dumpFile string, progress io.W
 	told := lines.reportProgress(progress)
 	begin := time.Now()
 	loaded, err := client.Clusters().Load(ctx, lines, fleetclient.LoadOptions{})
-	took = time.Since(begin)
+	loadTook = time.Since(begin)
 	told()
 	if err = errors.Join(err, stop()); err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func measureLoadAndDump(ctx context.Context, dir, dumpFile string, progress io.W
 	if err == nil && rows != loadRows {
 		err = fmt.Errorf("%d clusters are there, want %d", rows, loadRows)
 	}
-	return took, err
+	return loadTook, err
 }
 
 // measureCopyFromDump loads the same rows with COPY.

@@ -57,7 +57,7 @@ type bench struct {
 }
 
 func allBenches() []bench {
-	list := []bench{decodeBench(), dueIndexMemoryBench(), sentinelListCPUBench(), sentinelPublishBench(), sentinelScaleBench(), manySentinelsMemoryBench(), reconfigureBench(), changeToEventLatencyBench(), amqpBench(), natsBench(), pageVsSQLBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
+	list := []bench{decodeBench(), dueIndexMemoryBench(), sentinelListCPUBench(), sentinelPublishBench(), sentinelScaleBench(), manySentinelsMemoryBench(), reconfigureBench(), changeToCloudEventLatencyBench(), amqpBench(), natsBench(), pageVsSQLBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
 }

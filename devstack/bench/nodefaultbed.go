@@ -89,11 +89,11 @@ func startFaultBed(ctx context.Context, progress io.Writer, nodesPerPool map[str
 	if err := build.Run(); err != nil {
 		return b, fmt.Errorf("build the binary: %w", err)
 	}
-	if b.sink, err = startChangeSink(ctx); err != nil {
+	if b.sink, err = startSinkKeepingLastRequest(ctx); err != nil {
 		return b, err
 	}
 	b.onStop(b.sink.stopSink)
-	if err := b.startCluster(ctx); err != nil {
+	if err := b.startClusterWithCRDsAndRoles(ctx); err != nil {
 		return b, err
 	}
 	for pool, n := range nodesPerPool {
@@ -115,7 +115,7 @@ rules:
 - level: None
 `
 
-func (b *faultBed) startCluster(ctx context.Context) (err error) {
+func (b *faultBed) startClusterWithCRDsAndRoles(ctx context.Context) (err error) {
 	if b.trail, err = newAuditTrail(b.dir, faultTrailPolicy); err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (b *faultBed) measureCordonsOneByOne(ctx context.Context, progress io.Write
 	slices.Sort(took)
 	slow := took[len(took)*99/100-1]
 	_, _ = fmt.Fprintf(progress, "%d nodes, one a second: cordoned within %s, half of them %s, the slowest %s; the writes of the controller, %.2f each for the cordon:\n%s",
-		len(took), slow.Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), counted, formatCordonWrites(all))
+		len(took), slow.Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), counted, formatWriteCountsByKind(all))
 	const milliseconds = 1000
 	return slow.Seconds() * milliseconds, counted, nil
 }
@@ -156,7 +156,7 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 		return 0, cordonWrites{}, err
 	}
 	all = slices.DeleteFunc(all, func(w auditedWrite) bool { return w.Answered.After(last) })
-	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), formatCordonWrites(all))
+	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), formatWriteCountsByKind(all))
 	return took, countCordonWrites(all), nil
 }
 
@@ -252,8 +252,8 @@ func (w auditedWrite) isCordon() bool {
 	return !strings.Contains(w.RequestURI, byIntake) && !strings.Contains(w.RequestURI, byOutbox)
 }
 
-// formatCordonWrites returns the number of writes by kind.
-func formatCordonWrites(writes []auditedWrite) string {
+// formatWriteCountsByKind returns the number of writes by kind.
+func formatWriteCountsByKind(writes []auditedWrite) string {
 	counts := map[string]int{}
 	for _, w := range writes {
 		what := w.formatVerbAndResource()

@@ -80,7 +80,7 @@ func (b *faultBed) measureBareCordons(ctx context.Context, counts cordonWrites, 
 }
 
 // newBareCordoner takes the content of its writes from a node that the controller has cordoned.
-func (b *faultBed) newBareCordoner(ctx context.Context, cordonedNode string) (*bareCordoner, error) {
+func (b *faultBed) newBareCordoner(ctx context.Context, cordonedModel string) (*bareCordoner, error) {
 	cfg := b.bed.Config()
 	cfg.QPS = -1
 	client, err := dynamic.NewForConfig(cfg)
@@ -91,10 +91,10 @@ func (b *faultBed) newBareCordoner(ctx context.Context, cordonedNode string) (*b
 		faults: client.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)),
 		nodes:  client.Resource(corev1.SchemeGroupVersion.WithResource("nodes")),
 	}
-	if c.fault, err = c.faults.Get(ctx, cordonedNode, metav1.GetOptions{}); err != nil {
+	if c.fault, err = c.faults.Get(ctx, cordonedModel, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	node, err := c.nodes.Get(ctx, cordonedNode, metav1.GetOptions{})
+	node, err := c.nodes.Get(ctx, cordonedModel, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}

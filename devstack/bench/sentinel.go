@@ -65,7 +65,7 @@ type sweeps struct {
 	rounds    int
 }
 
-type sweepsTook struct {
+type sweepsUsage struct {
 	peak      int
 	cpu, wall time.Duration // of one round, from its start to that of the next
 }
@@ -75,26 +75,26 @@ type sweepsTook struct {
 const patience = 4 * time.Minute
 
 // measureSweeps runs a sentinel for some rounds, after a warm-up round.
-func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsTook, error) {
+func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsUsage, error) {
 	_, _ = fmt.Fprintf(progress, "listing %d resources %d times\n", s.resources, s.rounds+1)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	b, err := startSentinelBed(ctx, s.resources, fmt.Sprintf("source: {mode: sweep}\npoll_interval: %s\n", s.interval))
 	if err != nil {
-		return sweepsTook{}, err
+		return sweepsUsage{}, err
 	}
 	defer b.closeBed()
 	first, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Sweeps > 1 })
 	begin := time.Now()
 	if err != nil {
-		return sweepsTook{}, err
+		return sweepsUsage{}, err
 	}
 	last, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Sweeps > 1+s.rounds })
 	if err != nil {
-		return sweepsTook{}, err
+		return sweepsUsage{}, err
 	}
 	rounds := time.Duration(s.rounds)
-	took := sweepsTook{peak: last.Peak, cpu: (last.CPU - first.CPU) / rounds, wall: time.Since(begin) / rounds}
+	took := sweepsUsage{peak: last.Peak, cpu: (last.CPU - first.CPU) / rounds, wall: time.Since(begin) / rounds}
 	_, _ = fmt.Fprintf(progress, "%d resources: %s of CPU a round, a round in %s, peak %d KiB\n", s.resources, took.cpu, took.wall, took.peak>>10)
 	return took, nil
 }
@@ -141,11 +141,11 @@ type bed struct {
 	child *childProcess
 }
 
-func startSentinelBed(ctx context.Context, resources int, config string) (*bed, error) {
+func startSentinelBed(ctx context.Context, resources int, extraConfig string) (*bed, error) {
 	b := &bed{fleet: newServedFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error
-	b.child, err = startChild(ctx, newSentinelConfigText(b.web.URL)+config, childOptions{})
+	b.child, err = startChild(ctx, newSentinelConfigText(b.web.URL)+extraConfig, childOptions{})
 	if err != nil {
 		b.web.Close()
 	}

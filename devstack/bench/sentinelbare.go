@@ -38,7 +38,7 @@ func sentinelListCPUBench() bench {
 }
 
 // measureBareWalk returns the CPU time of a walk, after a first one.
-func measureBareWalk(ctx context.Context, resources, rounds int) (cpu time.Duration, err error) {
+func measureBareWalk(ctx context.Context, resources, rounds int) (cpuPerRound time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	web := httptest.NewServer(newServedFleet(resources, time.Now()))

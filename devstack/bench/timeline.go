@@ -117,7 +117,7 @@ func newEventBodies(first, count, perBody int) ([][]byte, error) {
 }
 
 // postAll sends bodies with events and returns the stored events per second.
-func postAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (eventsPerSecond float64, err error) {
+func postAll(ctx context.Context, urlPrefix string, bodies [][]byte, senders, events int) (eventsPerSecond float64, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: senders, MaxConnsPerHost: senders}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -126,7 +126,7 @@ func postAll(ctx context.Context, url string, bodies [][]byte, senders, events i
 	for s := range senders {
 		g.Go(func() error {
 			for i := s; i < len(bodies); i += senders {
-				if err := postEvents(ctx, client, url+"bench", bodies[i]); err != nil {
+				if err := postEvents(ctx, client, urlPrefix+"bench", bodies[i]); err != nil {
 					return err
 				}
 			}

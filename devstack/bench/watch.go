@@ -51,11 +51,11 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 	f := &fanout{client: client}
 	var ratios []float64
 	for round := range fanoutRounds + 1 {
-		one, err := f.measureLoadWithWatchers(ctx, 1)
+		one, err := f.measureDeliveryToWatchers(ctx, 1)
 		if err != nil {
 			return 0, err
 		}
-		many, err := f.measureLoadWithWatchers(ctx, fanoutWatchers)
+		many, err := f.measureDeliveryToWatchers(ctx, fanoutWatchers)
 		if err != nil {
 			return 0, err
 		}
@@ -73,15 +73,15 @@ type fanout struct {
 	made   int
 }
 
-// measureLoadWithWatchers loads clusters and returns the changes per second that reached every watcher.
-func (f *fanout) measureLoadWithWatchers(ctx context.Context, watchers int) (perSecond float64, err error) {
+// measureDeliveryToWatchers loads clusters and returns the changes per second that reached every watcher.
+func (f *fanout) measureDeliveryToWatchers(ctx context.Context, watchers int) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
 	ready, done := make(chan error, watchers), make(chan error, watchers)
 	for range watchers {
-		all.Go(func() { done <- f.watchUntilAllArrived(ctx, ready) })
+		all.Go(func() { done <- f.runWatcherUntilAllArrived(ctx, ready) })
 	}
 	for range watchers {
 		if err := <-ready; err != nil {
@@ -102,9 +102,9 @@ func (f *fanout) measureLoadWithWatchers(ctx context.Context, watchers int) (per
 	return fanoutChanges / time.Since(began).Seconds(), nil
 }
 
-// watchUntilAllArrived watches until every change has arrived. It only scans the bytes to count the events:
+// runWatcherUntilAllArrived watches until every change has arrived. It only scans the bytes to count the events:
 // the cost of parsing belongs to clients, which would not share two cores with the server.
-func (f *fanout) watchUntilAllArrived(ctx context.Context, ready chan<- error) error {
+func (f *fanout) runWatcherUntilAllArrived(ctx context.Context, ready chan<- error) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.client.Endpoint()+"/"+v1.CollectionClusters+"?watch=true", http.NoBody)
 	if err != nil {
 		ready <- err

@@ -205,7 +205,7 @@ func (g *Gardenlet) advanceShootsUntilDone(ctx context.Context) {
 			free <- struct{}{}
 			writing.Go(func() {
 				defer func() { <-free }()
-				g.writeChange(ctx, c)
+				g.tryWriteChange(ctx, c)
 			})
 		}
 		writing.Wait()
@@ -224,7 +224,7 @@ func (g *Gardenlet) nextChanges() []change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []change
-	for _, k := range g.sortDue() {
+	for _, k := range g.sortDueByProgress() {
 		s := g.known[k]
 		f := cmp.Or(g.faults[k.name], Fault(s.GetAnnotations()[FaultAnnotation]))
 		next, part := advanceState(s, f, time.Now())
@@ -239,9 +239,9 @@ func (g *Gardenlet) nextChanges() []change {
 	return list
 }
 
-// sortDue returns the due Shoots, those first whose operations have progressed most. So a
+// sortDueByProgress returns the due Shoots, those first whose operations have progressed most. So a
 // Shoot becomes ready before the next one begins, also when the API server is slow.
-func (g *Gardenlet) sortDue() []key {
+func (g *Gardenlet) sortDueByProgress() []key {
 	progress := make(map[key]int64, len(g.due))
 	for k := range g.due {
 		if s := g.known[k]; s != nil {
@@ -255,9 +255,9 @@ func (g *Gardenlet) sortDue() []key {
 	})
 }
 
-// writeChange writes a change. One that is rejected because the Shoot has changed is
+// tryWriteChange writes a change. One that is rejected because the Shoot has changed is
 // repeated in a later round.
-func (g *Gardenlet) writeChange(ctx context.Context, c change) {
+func (g *Gardenlet) tryWriteChange(ctx context.Context, c change) {
 	shoots := g.shoots.Namespace(c.shoot.GetNamespace())
 	op := readOperation(c.shoot)
 	log := g.options.Log.With("shoot", c.shoot.GetName(), "type", op.kind, "state", op.state, "progress", op.progress)

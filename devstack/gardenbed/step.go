@@ -65,7 +65,7 @@ func advanceState(shoot *unstructured.Unstructured, f Fault, now time.Time) (*un
 		initOperationStatus(shoot, op.nextType(deleting), now)
 		return shoot, status
 	}
-	return advanceOperation(shoot, op, f, now)
+	return advanceOperationInPlace(shoot, op, f, now)
 }
 
 // An operation is an operation in the status of a Shoot.
@@ -128,8 +128,8 @@ func initOperationStatus(shoot *unstructured.Unstructured, kind string, now time
 	setLastOperation(shoot, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
 }
 
-// advanceOperation advances an operation by one step.
-func advanceOperation(shoot *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+// advanceOperationInPlace advances an operation by one step.
+func advanceOperationInPlace(shoot *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	at := op.progress >= faultAt
 	switch {
 	case op.state == stateFailed, op.state == stateError && f == Error, op.state == stateProcessing && at && f == Stuck:

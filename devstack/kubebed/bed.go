@@ -65,14 +65,14 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	began := time.Now()
-	if err := b.startPrograms(ctx); err != nil {
+	if err := b.startProgramsAndInstallCRDs(ctx); err != nil {
 		return nil, fmt.Errorf("start control plane: %w", errors.Join(err, b.Stop()))
 	}
 	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.Path, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
 }
 
-func (b *Bed) startPrograms(ctx context.Context) (err error) {
+func (b *Bed) startProgramsAndInstallCRDs(ctx context.Context) (err error) {
 	if b.authority, err = loadOrCreateAuthority(b.folder.Join("pki"), mainAuthority); err != nil {
 		return err
 	}
@@ -88,13 +88,13 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := b.awaitDefaultNamespace(ctx); err != nil {
 		return err
 	}
-	if err := b.startControllersAndScheduler(); err != nil {
+	if err := b.launchControllersAndScheduler(); err != nil {
 		return err
 	}
 	if err := b.InstallCRDs(ctx, b.options.CRDs...); err != nil {
 		return err
 	}
-	return b.awaitDefaultServiceAccount(ctx)
+	return b.awaitAccountIfControllerRuns(ctx)
 }
 
 // startAPIServerOnFreePort starts the API server. It retries on another port if the free port was
@@ -133,7 +133,7 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	err = b.launchUntilReady(ctx, filepath.Join(b.assets, APIServer), newAPIServerArgs(b.options, b.port), func(ctx context.Context) error {
+	err = b.launchOnceAndAwaitReady(ctx, filepath.Join(b.assets, APIServer), newAPIServerArgs(b.options, b.port), func(ctx context.Context) error {
 		return checkURL(ctx, client, b.URL()+"/readyz")
 	})
 	if errors.Is(err, ErrPortTaken) {
@@ -182,7 +182,7 @@ func (b *Bed) awaitDefaultNamespace(ctx context.Context) error {
 	})
 }
 
-func (b *Bed) startControllersAndScheduler() error {
+func (b *Bed) launchControllersAndScheduler() error {
 	if len(b.options.Controllers) > 0 {
 		kubeconfig, err := b.WriteUserKubeconfig(ControllerManager, administrators)
 		if err != nil {
@@ -202,9 +202,9 @@ func (b *Bed) startControllersAndScheduler() error {
 	return b.launchAndWatch(Scheduler, newSchedulerArgs(b.options, kubeconfig))
 }
 
-// awaitDefaultServiceAccount waits until the controllers work, as far as that is visible: no Pod
+// awaitAccountIfControllerRuns waits until the controllers work, as far as that is visible: no Pod
 // is admitted before its namespace has a service account.
-func (b *Bed) awaitDefaultServiceAccount(ctx context.Context) error {
+func (b *Bed) awaitAccountIfControllerRuns(ctx context.Context) error {
 	if !slices.Contains(b.options.Controllers, "serviceaccount-controller") && !slices.Contains(b.options.Controllers, "*") {
 		return b.Ready()
 	}

@@ -37,7 +37,7 @@ func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 
 // InstallCRDText is like InstallCRDs for the text of a YAML file.
 func (b *Bed) InstallCRDText(ctx context.Context, text []byte) error {
-	crds, err := parseCRDs(text)
+	crds, err := extractCRDs(text)
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
@@ -135,7 +135,7 @@ func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 			if err != nil {
 				return nil, err
 			}
-			crds, err := parseCRDs(text)
+			crds, err := extractCRDs(text)
 			if err != nil {
 				return nil, fmt.Errorf("read %q: %w", file, err)
 			}
@@ -166,8 +166,8 @@ func manifestFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// parseCRDs returns the CRDs in a YAML text.
-func parseCRDs(text []byte) ([]*unstructured.Unstructured, error) {
+// extractCRDs returns the CRDs in a YAML text.
+func extractCRDs(text []byte) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {

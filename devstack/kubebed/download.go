@@ -92,7 +92,7 @@ func (r releaseDownloader) fetchProgram(ctx context.Context, name, dir string) e
 	if err != nil {
 		return err
 	}
-	return r.fetchFile(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
+	return r.fetchFileThenVerify(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
 }
 
 // fetchEtcd extracts etcd from its archive.
@@ -104,7 +104,7 @@ func (r releaseDownloader) fetchEtcd(ctx context.Context, dir string) (err error
 		return err
 	}
 	local := filepath.Join(dir, archive)
-	if err := r.fetchFile(ctx, r.etcd+"/v"+version+"/"+archive, findChecksum(sums, archive), local); err != nil {
+	if err := r.fetchFileThenVerify(ctx, r.etcd+"/v"+version+"/"+archive, findChecksum(sums, archive), local); err != nil {
 		return err
 	}
 	return errors.Join(unpackProgram(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
@@ -147,15 +147,15 @@ func (r releaseDownloader) fetchText(ctx context.Context, url string) (string, e
 	return text.String(), err
 }
 
-// fetchFile downloads a URL into a program's file, and verifies its checksum.
-func (r releaseDownloader) fetchFile(ctx context.Context, url, sha256Sum, to string) (err error) {
+// fetchFileThenVerify downloads a URL into a program's file, and verifies its checksum.
+func (r releaseDownloader) fetchFileThenVerify(ctx context.Context, url, sha256Sum, to string) (err error) {
 	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = body.Close() }()
 	sum := sha256.New()
-	if err := writeProgram(to, io.TeeReader(body, sum)); err != nil {
+	if err := createProgramFile(to, io.TeeReader(body, sum)); err != nil {
 		return fmt.Errorf("get %s: %w", url, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != sha256Sum {
@@ -164,7 +164,7 @@ func (r releaseDownloader) fetchFile(ctx context.Context, url, sha256Sum, to str
 	return nil
 }
 
-func writeProgram(to string, content io.Reader) error {
+func createProgramFile(to string, content io.Reader) error {
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // a program, in a folder of ours
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func unpackProgram(archive, name, to string) error {
 			return fmt.Errorf("find %s in %q: %w", name, archive, err)
 		}
 		if h.Typeflag == tar.TypeReg && path.Base(h.Name) == name {
-			return writeProgram(to, entries)
+			return createProgramFile(to, entries)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestFolderIsFilledOnce(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 4 {
 		asking.Go(func() {
-			dir, err := c.ensureFolder(t.Context())
+			dir, err := c.ensureFilledFolder(t.Context())
 			if err != nil || !isComplete(dir) {
 				t.Errorf("folder() = %q, %v", dir, err)
 			}
@@ -117,7 +117,7 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCache(t, tc.sources...)
-			dir, err := c.ensureFolder(t.Context())
+			dir, err := c.ensureFilledFolder(t.Context())
 			if err != nil {
 				if !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
@@ -146,7 +146,7 @@ func TestWhatWasLeftIsRemoved(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(c.buildCache(), "00"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := c.ensureFolder(t.Context())
+	dir, err := c.ensureFilledFolder(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,14 +171,14 @@ func TestWaitingEnds(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*lockPoll, enough)
 	defer cancel()
-	if _, err := c.ensureFolder(ctx); !errors.Is(err, enough) {
+	if _, err := c.ensureFilledFolder(ctx); !errors.Is(err, enough) {
 		t.Errorf("while another fills the cache: %v", err)
 	}
 	if !strings.Contains(said.String(), "waiting for another process") {
 		t.Errorf("it said %q", said.String())
 	}
 	unlock()
-	if _, err := c.ensureFolder(t.Context()); err != nil || calls.Load() != 1 {
+	if _, err := c.ensureFilledFolder(t.Context()); err != nil || calls.Load() != 1 {
 		t.Errorf("afterwards: %v, filled %d times", err, calls.Load())
 	}
 }
@@ -316,7 +316,7 @@ func TestDownloadOnOtherSystems(t *testing.T) {
 func TestBuildNeedsGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := newCache(t, source{"build", buildPrograms})
-	if _, err := c.ensureFolder(t.Context()); err == nil || !strings.Contains(err.Error(), "build requires Go") {
+	if _, err := c.ensureFilledFolder(t.Context()); err == nil || !strings.Contains(err.Error(), "build requires Go") {
 		t.Errorf("got %v", err)
 	}
 	wantOnly(t, c)
@@ -335,7 +335,7 @@ func TestBuildFails(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=vendor")
 	t.Setenv("GOOS", "plan9")
 	c := newCache(t, source{"build", buildPrograms})
-	_, err := c.ensureFolder(t.Context())
+	_, err := c.ensureFilledFolder(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "main.go:1: no such thing") || strings.Contains(err.Error(), "k8s.io/one") {
 		t.Errorf("got %v, want the complaint alone", err)
 	}

@@ -33,7 +33,7 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 	if p.Ready == nil {
 		p.Ready = func(context.Context) error { return nil }
 	}
-	return b.launchUntilReady(ctx, p.Path, p.Args, p.Ready)
+	return b.launchOnceAndAwaitReady(ctx, p.Path, p.Args, p.Ready)
 }
 
 // StopProgram kills a program, as a power failure would. It does nothing if the program

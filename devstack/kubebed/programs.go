@@ -95,7 +95,7 @@ func ensureCachedFolder(ctx context.Context, log *slog.Logger, s *programSet, so
 	if c.order, err = sourceOrder(sourceName); err != nil {
 		return "", err
 	}
-	dir, err := c.ensureFolder(ctx)
+	dir, err := c.ensureFilledFolder(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w; set %s to a directory with these programs", err, s.assets)
 	}
@@ -156,7 +156,7 @@ type cache struct {
 	log     *slog.Logger
 }
 
-func (c *cache) ensureFolder(ctx context.Context) (string, error) {
+func (c *cache) ensureFilledFolder(ctx context.Context) (string, error) {
 	k, err := c.set.cacheKey()
 	if err != nil {
 		return "", err
@@ -176,7 +176,7 @@ func (c *cache) ensureFolder(ctx context.Context) (string, error) {
 	if isComplete(dir) { // another process has filled it meanwhile
 		return dir, nil
 	}
-	return dir, c.fillFolder(ctx, dir)
+	return dir, c.fillFolderLocked(ctx, dir)
 }
 
 func isComplete(dir string) bool {
@@ -187,8 +187,8 @@ func isComplete(dir string) bool {
 // unfinished is the name prefix of folders that are being filled.
 const unfinished = "new-"
 
-// fillFolder fills the folder from the first source that provides all programs.
-func (c *cache) fillFolder(ctx context.Context, dir string) error {
+// fillFolderLocked fills the folder from the first source that provides all programs.
+func (c *cache) fillFolderLocked(ctx context.Context, dir string) error {
 	left, _ := filepath.Glob(filepath.Join(c.base, unfinished+"*")) // its only error is a bad pattern
 	for _, l := range left {                                        // under the lock, these are leftovers of killed processes
 		if err := os.RemoveAll(l); err != nil {

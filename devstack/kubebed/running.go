@@ -56,9 +56,9 @@ func (b *Bed) launchAndWatch(name string, args []string) error {
 	return err
 }
 
-// launchUntilReady starts a program and returns when it is ready. It ends a program
+// launchOnceAndAwaitReady starts a program and returns when it is ready. It ends a program
 // that does not become ready.
-func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, ready func(context.Context) error) error {
+func (b *Bed) launchOnceAndAwaitReady(ctx context.Context, path string, args []string, ready func(context.Context) error) error {
 	p, err := b.launchProgram(path, args)
 	if err != nil {
 		return err

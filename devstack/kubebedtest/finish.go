@@ -35,7 +35,7 @@ func SimulatePodOutcomes(tb testing.TB, bed *kubebed.Bed, namespace string) {
 		ticker := time.NewTicker(PollEvery)
 		defer ticker.Stop()
 		for {
-			if err := applyRequestedOutcomes(ctx, client, namespace); err != nil && ctx.Err() == nil {
+			if err := applyOutcomesToPendingPods(ctx, client, namespace); err != nil && ctx.Err() == nil {
 				tb.Logf("finish pods: %v", err) // the API server may be unavailable for a while
 			}
 			select {
@@ -51,8 +51,8 @@ func SimulatePodOutcomes(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	})
 }
 
-// applyRequestedOutcomes sets the status of the Pods that are pending now.
-func applyRequestedOutcomes(ctx context.Context, client kubernetes.Interface, namespace string) error {
+// applyOutcomesToPendingPods sets the status of the Pods that are pending now.
+func applyOutcomesToPendingPods(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func applyRequestedOutcomes(ctx context.Context, client kubernetes.Interface, na
 		if p.Status.Phase != corev1.PodPending || p.DeletionTimestamp != nil {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"status": podOutcome(p)})
+		patch, err := json.Marshal(map[string]any{"status": newOutcomeStatus(p)})
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func applyRequestedOutcomes(ctx context.Context, client kubernetes.Interface, na
 	return nil
 }
 
-// podOutcome returns the status to set on a Pod.
-func podOutcome(p corev1.Pod) corev1.PodStatus {
+// newOutcomeStatus returns the status to set on a Pod.
+func newOutcomeStatus(p corev1.Pod) corev1.PodStatus {
 	now := metav1.Now()
 	s := corev1.PodStatus{Phase: corev1.PodSucceeded, StartTime: &now}
 	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: now, FinishedAt: now}}

@@ -34,7 +34,7 @@ func (b commandBuilder) prepareSandboxCommand(ctx context.Context, c *container)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	work, err := b.makeContainerFolders(c)
+	work, err := b.makeWorkFolderAndMessageFile(c)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
@@ -116,7 +116,7 @@ func (b commandBuilder) containerMounts(c *container, env map[string]string) ([]
 	var out []SandboxMount
 	for i := range c.spec.VolumeMounts {
 		m := &c.spec.VolumeMounts[i]
-		source, err := b.worker.volumes.ResolvePath(b.worker.pod, m, env)
+		source, err := b.worker.volumes.ResolveOrCreatePath(b.worker.pod, m, env)
 		if err != nil {
 			return nil, err
 		}

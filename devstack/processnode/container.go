@@ -94,7 +94,7 @@ type containerRunner struct{ worker *worker }
 // check.
 func (cr containerRunner) ensureRunningAndLive(ctx context.Context, c *container, now time.Time) (nextCheck time.Duration) {
 	if c.proc != nil {
-		return cr.enforceLiveness(ctx, c, now)
+		return cr.stopIfLivenessFailed(ctx, c, now)
 	}
 	if c.ended != nil && now.Before(c.notBefore) {
 		return c.notBefore.Sub(now)
@@ -208,9 +208,9 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 	return pid, err == nil
 }
 
-// enforceLiveness ends a container whose liveness or startup probe failed; the restart
+// stopIfLivenessFailed ends a container whose liveness or startup probe failed; the restart
 // policy determines whether it restarts.
-func (cr containerRunner) enforceLiveness(ctx context.Context, c *container, now time.Time) (nextCheck time.Duration) {
+func (cr containerRunner) stopIfLivenessFailed(ctx context.Context, c *container, now time.Time) (nextCheck time.Duration) {
 	if !c.probes.hasFailedLiveness() {
 		return never
 	}
@@ -259,9 +259,9 @@ func readFileTail(path string, maxBytes int) string {
 	return strings.ToValidUTF8(string(text[max(0, len(text)-maxBytes):]), "?")
 }
 
-// makeContainerFolders creates the files and folders of a run of the container, and empties
+// makeWorkFolderAndMessageFile creates the files and folders of a run of the container, and empties
 // those that must be empty.
-func (b commandBuilder) makeContainerFolders(c *container) (work string, err error) {
+func (b commandBuilder) makeWorkFolderAndMessageFile(c *container) (work string, err error) {
 	work = b.podPath("work", c.spec.Name)
 	err = errors.Join(
 		os.MkdirAll(filepath.Dir(b.messageFile(c)), 0o700),

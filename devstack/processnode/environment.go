@@ -27,7 +27,7 @@ func (s *InputSource) Environment(ctx context.Context, pod *corev1.Pod, c *corev
 		env[name] = value
 	}
 	for _, from := range c.EnvFrom {
-		values, err := s.envFromValues(ctx, pod.Namespace, from)
+		values, err := s.envFromValuesWithoutPrefix(ctx, pod.Namespace, from)
 		if err != nil {
 			return nil, err
 		}
@@ -100,8 +100,8 @@ func findKeyValue(data map[string][]byte, readErr error, key string, optional bo
 	return string(value), ok, nil
 }
 
-// envFromValues returns all keys of a ConfigMap or Secret.
-func (s *InputSource) envFromValues(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
+// envFromValuesWithoutPrefix returns all keys of a ConfigMap or Secret.
+func (s *InputSource) envFromValuesWithoutPrefix(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
 	var data map[string][]byte
 	var err error
 	var optional bool

@@ -83,12 +83,12 @@ func (s *InputSource) resolveResourceField(pod *corev1.Pod, container string, re
 	return formatQuotientRoundedUp(value, ref.Divisor, name == string(corev1.ResourceCPU)), nil
 }
 
-func formatQuotientRoundedUp(value, divisor resource.Quantity, milli bool) string {
+func formatQuotientRoundedUp(value, divisor resource.Quantity, milliPrecision bool) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
 	v, d := value.Value(), divisor.Value()
-	if milli {
+	if milliPrecision {
 		v, d = value.MilliValue(), divisor.MilliValue()
 	}
 	return strconv.FormatInt((v+d-1)/d, 10)

@@ -52,7 +52,7 @@ func setUpSandboxAndExec(planFile string) error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
-	if err := mountSandboxRoot(p.Root, p.Mounts); err != nil {
+	if err := buildSandboxRoot(p.Root, p.Mounts); err != nil {
 		return err
 	}
 	if err := syscall.Chroot(p.Root); err != nil {
@@ -67,28 +67,28 @@ func setUpSandboxAndExec(planFile string) error {
 	if len(p.Argv) == 0 {
 		return nil
 	}
-	return dropPrivilegesAndExec(p.Argv, p.Env, program)
+	return clearAmbientCapsAndExec(p.Argv, p.Env, program)
 }
 
-// dropPrivilegesAndExec replaces this process by a program, without its privileges in the
+// clearAmbientCapsAndExec replaces this process by a program, without its privileges in the
 // namespace. The descriptor is for a program that the mounts have hidden.
-func dropPrivilegesAndExec(argv, env []string, programFD int) error {
+func clearAmbientCapsAndExec(argv, env []string, fallbackFD int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("drop privileges: %w", errno)
 	}
 	path, err := lookPath(argv[0], env)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-		if programFD < 0 {
+		if fallbackFD < 0 {
 			return fmt.Errorf("start %q: %w", argv[0], err)
 		}
-		path = fmt.Sprintf("/proc/self/fd/%d", programFD)
+		path = fmt.Sprintf("/proc/self/fd/%d", fallbackFD)
 	} else {
 		if err != nil {
 			return fmt.Errorf("start %q: %w", argv[0], err)
 		}
-		if programFD >= 0 {
-			syscall.CloseOnExec(programFD)
+		if fallbackFD >= 0 {
+			syscall.CloseOnExec(fallbackFD)
 		}
 	}
 	if err := syscall.Exec(path, argv, env); err != nil { //nolint:gosec // the caller's command

@@ -80,18 +80,18 @@ func namespaceAttributes() (*syscall.SysProcAttr, error) {
 		return a, nil
 	}
 	var err error
-	if a.UidMappings, err = readIdentityMap("/proc/self/uid_map"); err != nil {
+	if a.UidMappings, err = readAsIdentityMap("/proc/self/uid_map"); err != nil {
 		return nil, err
 	}
-	if a.GidMappings, err = readIdentityMap("/proc/self/gid_map"); err != nil {
+	if a.GidMappings, err = readAsIdentityMap("/proc/self/gid_map"); err != nil {
 		return nil, err
 	}
 	a.GidMappingsEnableSetgroups = true
 	return a, nil
 }
 
-// readIdentityMap maps every id of the current namespace to itself.
-func readIdentityMap(file string) ([]syscall.SysProcIDMap, error) {
+// readAsIdentityMap maps every id of the current namespace to itself.
+func readAsIdentityMap(file string) ([]syscall.SysProcIDMap, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // one of two names
 	if err != nil {
 		return nil, err

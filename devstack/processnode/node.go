@@ -186,7 +186,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	n.dir = f.Path
 	n.sandbox = PlainSandbox()
 	if !n.o.WithoutNamespaces {
-		if n.sandbox, err = DetectSandbox(n.dir); err != nil {
+		if n.sandbox, err = DetectSandboxOrPlain(n.dir); err != nil {
 			return fmt.Errorf("run node %q: %w", n.o.NodeName, err)
 		}
 	}

@@ -223,7 +223,7 @@ func TestNoPathLeavesItsVolume(t *testing.T) {
 	if err := s.NewVolumes(dir).Sync(t.Context(), pod); err == nil {
 		t.Error("a file was written outside of its volume")
 	}
-	if _, err := s.NewVolumes(dir).ResolvePath(pod, &corev1.VolumeMount{Name: "v", SubPath: "../.."}, nil); err == nil {
+	if _, err := s.NewVolumes(dir).ResolveOrCreatePath(pod, &corev1.VolumeMount{Name: "v", SubPath: "../.."}, nil); err == nil {
 		t.Error("a mount shows what is outside of its volume")
 	}
 }

@@ -91,7 +91,7 @@ func (p *probes) startProbesAfterStartup(ctx context.Context) {
 		p.running.Go(func() { p.runReadinessProbe(ctx) })
 	}
 	if p.container.LivenessProbe != nil {
-		p.running.Go(func() { p.runLivenessProbe(ctx) })
+		p.running.Go(func() { p.recordLivenessFailures(ctx) })
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *probes) runReadinessProbe(ctx context.Context) {
 	}
 }
 
-func (p *probes) runLivenessProbe(ctx context.Context) {
+func (p *probes) recordLivenessFailures(ctx context.Context) {
 	prober := newRepeatedProbe(p.container, p.container.LivenessProbe)
 	for {
 		succeeded, stopped := prober.awaitResult(ctx)

@@ -202,7 +202,7 @@ func clientPod(f *fixture, where string) {
 // inClusterClient covers the fixed path, which requires namespaces;
 // TestWithoutNamespaces covers the other way.
 func inClusterClient(f *fixture) {
-	s, err := processnode.DetectSandbox(f.TempDir())
+	s, err := processnode.DetectSandboxOrPlain(f.TempDir())
 	if err != nil {
 		f.Fatal(err)
 	}

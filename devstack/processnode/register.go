@@ -44,7 +44,7 @@ func (n *Node) ensureNodeReady(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.o.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		node, err = nodes.Create(ctx, n.newNode(), metav1.CreateOptions{})
+		node, err = nodes.Create(ctx, n.newNodeWithoutStatus(), metav1.CreateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("register node %q: %w", n.o.NodeName, err)
@@ -70,7 +70,7 @@ func (n *Node) ensureNodeReady(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) newNode() *corev1.Node {
+func (n *Node) newNodeWithoutStatus() *corev1.Node {
 	labels := map[string]string{
 		corev1.LabelHostname:   n.o.NodeName,
 		corev1.LabelOSStable:   runtime.GOOS,

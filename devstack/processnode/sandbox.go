@@ -34,8 +34,8 @@ type Sandbox struct {
 	refused error
 }
 
-// DetectSandbox tries namespaces once, in a folder of the caller.
-func DetectSandbox(dir string) (*Sandbox, error) {
+// DetectSandboxOrPlain tries namespaces once, in a folder of the caller.
+func DetectSandboxOrPlain(dir string) (*Sandbox, error) {
 	scratch, err := os.MkdirTemp(dir, "detect-")
 	if err != nil {
 		return nil, fmt.Errorf("try namespaces: %w", err)

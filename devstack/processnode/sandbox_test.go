@@ -23,7 +23,7 @@ const limit = 60 * time.Second
 
 func detect(t *testing.T) *processnode.Sandbox {
 	t.Helper()
-	s, err := processnode.DetectSandbox(t.TempDir())
+	s, err := processnode.DetectSandboxOrPlain(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

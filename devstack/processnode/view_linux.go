@@ -17,8 +17,8 @@ type sandboxRoot struct {
 	own  []string // folders in the view in which names can be created
 }
 
-// mountSandboxRoot builds the view under root, in this process's mount namespace.
-func mountSandboxRoot(root string, mounts []SandboxMount) error {
+// buildSandboxRoot builds the view under root, in this process's mount namespace.
+func buildSandboxRoot(root string, mounts []SandboxMount) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -59,7 +59,7 @@ func (v *sandboxRoot) mirrorOnTmpfs(source, pathInRoot string) error {
 	}
 	below := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	for _, e := range entries {
-		err := mirrorEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
+		err := bindOrLinkEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have been removed
 			return fmt.Errorf("bind mount %q: %w", filepath.Join(pathInRoot, e.Name()), err)
 		}
@@ -68,7 +68,7 @@ func (v *sandboxRoot) mirrorOnTmpfs(source, pathInRoot string) error {
 	return nil
 }
 
-func mirrorEntry(source, target string, kind os.FileMode) error {
+func bindOrLinkEntry(source, target string, kind os.FileMode) error {
 	if kind&os.ModeSymlink != 0 {
 		to, err := os.Readlink(source)
 		if err != nil {
@@ -145,7 +145,7 @@ func (v *sandboxRoot) ensurePath(path string, folder bool) (resolved string, err
 		info, err := os.Lstat(filepath.Join(v.root, next))
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			if err := v.makePath(next, folder || len(rest) > 0); err != nil {
+			if err := v.makeParentWritableAndCreate(next, folder || len(rest) > 0); err != nil {
 				return "", err
 			}
 			seen = next
@@ -170,8 +170,8 @@ func (v *sandboxRoot) ensurePath(path string, folder bool) (resolved string, err
 	return seen, nil
 }
 
-// makePath creates a name in the view, in an owned folder.
-func (v *sandboxRoot) makePath(path string, folder bool) error {
+// makeParentWritableAndCreate creates a name in the view, in an owned folder.
+func (v *sandboxRoot) makeParentWritableAndCreate(path string, folder bool) error {
 	parent := filepath.Dir(path)
 	if !v.canCreateIn(parent) {
 		if err := v.mirrorOnTmpfs(filepath.Join(v.root, parent), parent); err != nil {

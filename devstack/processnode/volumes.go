@@ -74,9 +74,9 @@ func ensureHostPath(h *corev1.HostPathVolumeSource) error {
 	return err
 }
 
-// ResolvePath returns the real path of a mount's file or folder. env is the environment that
+// ResolveOrCreatePath returns the real path of a mount's file or folder. env is the environment that
 // expands a subPathExpr.
-func (v *PodVolumes) ResolvePath(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]string) (string, error) {
+func (v *PodVolumes) ResolveOrCreatePath(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]string) (string, error) {
 	base := filepath.Join(v.dir, m.Name)
 	empty := false
 	for i := range pod.Spec.Volumes {
@@ -156,7 +156,7 @@ func (v *PodVolumes) addProjectedSource(ctx context.Context, files fileSet, pod 
 		if err != nil {
 			return err
 		}
-		return files.addFile(s.ServiceAccountToken.Path, []byte(text), p.mode)
+		return files.addOrReplaceFile(s.ServiceAccountToken.Path, []byte(text), p.mode)
 	}
 	return errors.New("unsupported volume source")
 }
@@ -174,7 +174,7 @@ func (v *PodVolumes) addDownwardFields(files fileSet, pod *corev1.Pod, items []c
 		if err != nil {
 			return err
 		}
-		if err := files.addFile(item.Path, []byte(value), firstNonNil(item.Mode, mode)); err != nil {
+		if err := files.addOrReplaceFile(item.Path, []byte(value), firstNonNil(item.Mode, mode)); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (f fileSet) equalTo(o fileSet) bool {
 	return true
 }
 
-func (f fileSet) addFile(path string, data []byte, mode *int32) error {
+func (f fileSet) addOrReplaceFile(path string, data []byte, mode *int32) error {
 	if !filepath.IsLocal(path) {
 		return fmt.Errorf("path %q is outside the volume", path)
 	}
@@ -258,7 +258,7 @@ func (f fileSet) addSelectedKeys(data map[string][]byte, readErr error, s select
 	}
 	if s.items == nil {
 		for key, value := range data {
-			if err := f.addFile(key, value, s.mode); err != nil {
+			if err := f.addOrReplaceFile(key, value, s.mode); err != nil {
 				return err
 			}
 		}
@@ -272,7 +272,7 @@ func (f fileSet) addSelectedKeys(data map[string][]byte, readErr error, s select
 			}
 			return fmt.Errorf("key %q not found", item.Key)
 		}
-		if err := f.addFile(item.Path, value, firstNonNil(item.Mode, s.mode)); err != nil {
+		if err := f.addOrReplaceFile(item.Path, value, firstNonNil(item.Mode, s.mode)); err != nil {
 			return err
 		}
 	}

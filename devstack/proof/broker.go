@@ -28,7 +28,7 @@ func (t *topology) startBroker(ctx context.Context) error {
 	if t.broker == brokerRabbitMQ {
 		return t.startRabbitMQ(ctx)
 	}
-	return t.startNATS(ctx)
+	return t.startNATSWithStream(ctx)
 }
 
 // An eventBroker receives events.

@@ -19,7 +19,7 @@ type plantedBug struct {
 }
 
 // listBugs returns all bugs that can be planted.
-func listBugs() []plantedBug { return append(listBugsUpToR9(), listBugsFromR10()...) }
+func listBugs() []plantedBug { return append(listBugsUpToR9(), listBugsOfPromisesFromR10()...) }
 
 func listBugsUpToR9() []plantedBug {
 	return []plantedBug{
@@ -67,7 +67,7 @@ func listBugsUpToR9() []plantedBug {
 	}
 }
 
-func listBugsFromR10() []plantedBug {
+func listBugsOfPromisesFromR10() []plantedBug {
 	return []plantedBug{
 		{
 			// All nodes of a pool may be out of service at once.

@@ -48,8 +48,8 @@ func newTokens() map[string]string {
 	return tokens
 }
 
-// writeServerTokens writes the file of the fleet API, which accepts all tokens in the sets.
-func writeServerTokens(dir string, sets ...map[string]string) error {
+// writeServerTokenFile writes the file of the fleet API, which accepts all tokens in the sets.
+func writeServerTokenFile(dir string, sets ...map[string]string) error {
 	var list strings.Builder
 	list.WriteString("tokens:\n")
 	rights := tokenRights()
@@ -79,11 +79,11 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// rotateTokens replaces all tokens, as an administrator does: the servers accept the new ones, the clients
+// replaceTokensAndRevokeOld replaces all tokens, as an administrator does: the servers accept the new ones, the clients
 // get them, and later the servers reject the old ones.
-func (t *topology) rotateTokens(ctx, schedule context.Context, f faults.Fault) error {
+func (t *topology) replaceTokensAndRevokeOld(ctx, schedule context.Context, f faults.Fault) error {
 	before, after := t.tokens, newTokens()
-	if err := writeServerTokens(t.dir, before, after); err != nil {
+	if err := writeServerTokenFile(t.dir, before, after); err != nil {
 		return err
 	}
 	if err := t.awaitTokenStatus(ctx, after["viewer"], http.StatusOK); err != nil {
@@ -98,7 +98,7 @@ func (t *topology) rotateTokens(ctx, schedule context.Context, f faults.Fault) e
 		return err
 	}
 	pauseFor(schedule, f.Lasts)
-	if err := writeServerTokens(t.dir, after); err != nil {
+	if err := writeServerTokenFile(t.dir, after); err != nil {
 		return err
 	}
 	if err := t.awaitTokenStatus(ctx, before["viewer"], http.StatusUnauthorized); err != nil {

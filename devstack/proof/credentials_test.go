@@ -28,12 +28,12 @@ func TestServerTokens(t *testing.T) {
 			}
 		}
 	}
-	if err := writeServerTokens(dir, before, after); err != nil {
+	if err := writeServerTokenFile(dir, before, after); err != nil {
 		t.Fatal(err)
 	}
 	want(true, before)
 	want(true, after)
-	if err := writeServerTokens(dir, after); err != nil {
+	if err := writeServerTokenFile(dir, after); err != nil {
 		t.Fatal(err)
 	}
 	want(false, before)

@@ -49,8 +49,8 @@ func (n *databaseNode) addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.server.LoopbackPort()))
 }
 
-// startDatabase starts the primary and attaches a standby. Both have the same clock.
-func (t *topology) startDatabase(ctx context.Context) (err error) {
+// startDatabaseWithStandby starts the primary and attaches a standby. Both have the same clock.
+func (t *topology) startDatabaseWithStandby(ctx context.Context) (err error) {
 	var env map[string]string
 	if t.stepClocks {
 		if env, err = t.createDatabaseClock(ctx); err != nil {
@@ -60,7 +60,7 @@ func (t *topology) startDatabase(ctx context.Context) (err error) {
 	if t.database, err = startPrimary(ctx, t.newDatabaseDisk, env, t.log); err != nil {
 		return err
 	}
-	return t.database.attachStandby(ctx)
+	return t.database.attachStandbyAndAwaitSync(ctx)
 }
 
 // startPrimary starts a database without a standby.
@@ -119,7 +119,7 @@ func (d *database) startNode(ctx context.Context, home *disk, primary *pgserver.
 func (n *databaseNode) stop() error {
 	n.cancel()
 	<-n.ended
-	return errors.Join(n.err, n.disk.detach("server.log"))
+	return errors.Join(n.err, n.disk.unmountKeepingCopies("server.log"))
 }
 
 // clientURL returns the URL for clients: both servers, of which they use the one that accepts writes.
@@ -131,9 +131,9 @@ func (d *database) clientURL() string {
 	return u.String()
 }
 
-// attachStandby copies the primary to the other node, starts that as a standby, and makes replication
+// attachStandbyAndAwaitSync copies the primary to the other node, starts that as a standby, and makes replication
 // synchronous when the standby streams.
-func (d *database) attachStandby(ctx context.Context) error {
+func (d *database) attachStandbyAndAwaitSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicationBound)
 	defer cancel()
 	other := 1 - d.primary
@@ -195,9 +195,9 @@ func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err
 	return count, err
 }
 
-// readSyncGenerations returns the generation of the sync of each cluster, which rises with each change of the
+// readWantedSyncGenerations returns the generation of the sync of each cluster, which rises with each change of the
 // cluster and its node pools.
-func (d *database) readSyncGenerations(ctx context.Context) (generations map[string]int64, err error) {
+func (d *database) readWantedSyncGenerations(ctx context.Context) (generations map[string]int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	generations = map[string]int64{}
@@ -222,12 +222,12 @@ func (d *database) readSyncGenerations(ctx context.Context) (generations map[str
 func (d *database) failOver(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.failOverLocked(ctx)
+	return d.killPrimaryAndFailOverLocked(ctx)
 }
 
-func (d *database) failOverLocked(ctx context.Context) error {
+func (d *database) killPrimaryAndFailOverLocked(ctx context.Context) error {
 	if !d.hasStandby() { // a failover before was interrupted
-		if err := d.attachStandby(ctx); err != nil {
+		if err := d.attachStandbyAndAwaitSync(ctx); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func (d *database) failOverLocked(ctx context.Context) error {
 	if err := d.setSynchronousStandbys(ctx, ""); err != nil {
 		return fmt.Errorf("commit without a standby: %w", err)
 	}
-	return d.attachStandby(ctx)
+	return d.attachStandbyAndAwaitSync(ctx)
 }
 
 func (d *database) hasStandby() bool {

@@ -56,14 +56,14 @@ func (t *topology) newDatabaseDisk(name string) (*disk, error) {
 	return t.newDisk(name, databaseDiskSize)
 }
 
-// detach removes a limited disk with all its files, except for the named ones: they are copied to the folder above.
-func (d *disk) detach(keep ...string) error {
+// unmountKeepingCopies removes a limited disk with all its files, except for the named ones: they are copied to the folder above.
+func (d *disk) unmountKeepingCopies(files ...string) error {
 	if d == nil || !d.limited {
 		return nil
 	}
 	d.limited = false
 	var errs []error
-	for _, name := range keep {
+	for _, name := range files {
 		text, err := os.ReadFile(filepath.Join(d.dir, name)) //nolint:gosec // our own folder
 		if err == nil {
 			err = os.WriteFile(d.dir+"-"+name, text, 0o644) //nolint:gosec // a log that anyone may read
@@ -110,9 +110,9 @@ func writeUntilFull(file io.Writer) error {
 	return nil
 }
 
-// fillBrokerDisk fills the disk of a broker server. Afterwards the server is restarted, because NATS does not use a
+// fillBrokerDiskThenRestart fills the disk of a broker server. Afterwards the server is restarted, because NATS does not use a
 // disk again on which a write failed.
-func (t *topology) fillBrokerDisk(ctx, schedule context.Context, index int, f faults.Fault) error {
+func (t *topology) fillBrokerDiskThenRestart(ctx, schedule context.Context, index int, f faults.Fault) error {
 	p := t.groups[t.broker][index]
 	var free func() error
 	return f.Hold(schedule, func() (err error) {
@@ -128,8 +128,8 @@ func (t *topology) fillBrokerDisk(ctx, schedule context.Context, index int, f fa
 	})
 }
 
-// fillDisk fills the disk of the primary. If the primary does not recover afterwards, the standby takes over.
-func (d *database) fillDisk(ctx, schedule context.Context, f faults.Fault) error {
+// fillPrimaryDiskAndRecover fills the disk of the primary. If the primary does not recover afterwards, the standby takes over.
+func (d *database) fillPrimaryDiskAndRecover(ctx, schedule context.Context, f faults.Fault) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var free func() error
@@ -148,7 +148,7 @@ func (d *database) fillDisk(ctx, schedule context.Context, f faults.Fault) error
 	if poll(ctx, recoveryBound, d.checkPrimaryWritable) == nil {
 		return nil
 	}
-	return d.failOverLocked(ctx)
+	return d.killPrimaryAndFailOverLocked(ctx)
 }
 
 // checkPrimaryWritable commits a transaction.

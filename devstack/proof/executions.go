@@ -47,7 +47,7 @@ type hostClients struct{ admin, requester, approver client.Client }
 // startExecutionControllers lets people use executions, runs a node for the Jobs, and starts the controllers.
 func (t *topology) startExecutionControllers(ctx context.Context) (err error) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
-	if err := t.setUpRequesterAndApprover(ctx); err != nil {
+	if err := t.setUpUsersAndAwaitAdmission(ctx); err != nil {
 		return err
 	}
 	images := map[string][]string{}
@@ -75,8 +75,8 @@ func (t *topology) startExecutionControllers(ctx context.Context) (err error) {
 	})
 }
 
-// setUpRequesterAndApprover lets one person request and another one approve, in a namespace of production.
-func (t *topology) setUpRequesterAndApprover(ctx context.Context) (err error) {
+// setUpUsersAndAwaitAdmission lets one person request and another one approve, in a namespace of production.
+func (t *topology) setUpUsersAndAwaitAdmission(ctx context.Context) (err error) {
 	for user, c := range map[string]*client.Client{"root": &t.people.admin, requesterName: &t.people.requester, approverName: &t.people.approver} {
 		var groups []string
 		if user == "root" {
@@ -87,7 +87,7 @@ func (t *topology) setUpRequesterAndApprover(ctx context.Context) (err error) {
 		}
 	}
 	bind := map[string][]string{approverName: {v1alpha1.ApproverRole}}
-	for _, r := range roles.RequesterClusterRolesByRisk() {
+	for _, r := range roles.RequesterClusterRolesUpToRisk() {
 		bind[requesterName] = append(bind[requesterName], r.Name)
 	}
 	for user, names := range bind {

@@ -29,9 +29,9 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		}}
 	case faults.Disk:
 		if index := f.Pick % (brokerServers + 1); index < brokerServers {
-			return faults.Target{Name: t.groups[t.broker][index].name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDisk(ctx, schedule, index, f) }}
+			return faults.Target{Name: t.groups[t.broker][index].name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDiskThenRestart(ctx, schedule, index, f) }}
 		}
-		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error { return t.database.fillDisk(ctx, schedule, f) }}
+		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error { return t.database.fillPrimaryDiskAndRecover(ctx, schedule, f) }}
 	case faults.Failover:
 		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, _ context.Context) error { return t.database.failOver(ctx) }}
 	case faults.Host:
@@ -45,7 +45,7 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 	case faults.Clock:
 		return t.chooseClock(f)
 	case faults.Tokens:
-		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.rotateTokens(ctx, schedule, f) }}
+		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.replaceTokensAndRevokeOld(ctx, schedule, f) }}
 	case faults.Certificate:
 		return faults.Target{Name: "certificate", Lock: "certificate", Inject: func(ctx, _ context.Context) error { return t.rotateCertificateAndWait(ctx) }}
 	case faults.Settings:

@@ -51,7 +51,7 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		return nil, err
 	}
 	state = append(state, pools...)
-	generations, err := t.database.readSyncGenerations(ctx)
+	generations, err := t.database.readWantedSyncGenerations(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, 
 // readAndCountDifferences returns the state, and the number of differences and of change events that were not
 // yet delivered. The reports of adapters are a request per resource. So they are read only if nothing else
 // differs, or for the last time.
-func (t *topology) readAndCountDifferences(ctx context.Context, isLast bool) (state finalState, differences int, err error) {
+func (t *topology) readAndCountDifferences(ctx context.Context, alwaysAddStatuses bool) (state finalState, differences int, err error) {
 	if state, err = t.readState(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -240,7 +240,7 @@ func (t *topology) readAndCountDifferences(ctx context.Context, isLast bool) (st
 	checkers := []history.Checker{history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll}
 	if t.restores {
 		checkers = append(checkers, history.CheckRestore)
-		if err := t.restored.recordOrphans(t.processes("cluster-worker")); err != nil {
+		if err := t.restored.recordOrphansFromLogs(t.processes("cluster-worker")); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -262,7 +262,7 @@ func (t *topology) readAndCountDifferences(ctx context.Context, isLast bool) (st
 			differences += r.Execution.Undelivered
 		}
 	}
-	if differences > 0 && !isLast {
+	if differences > 0 && !alwaysAddStatuses {
 		return state, differences, nil
 	}
 	if err := t.addAdapterStatuses(ctx, state); err != nil {

@@ -78,11 +78,11 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, err
 }
 
-// startNATS starts the NATS servers and creates the stream with a replica on each, as an administrator
+// startNATSWithStream starts the NATS servers and creates the stream with a replica on each, as an administrator
 // does.
-func (t *topology) startNATS(ctx context.Context) error {
+func (t *topology) startNATSWithStream(ctx context.Context) error {
 	if t.single {
-		return t.startOneNATS(ctx)
+		return t.startOneNATSWithStream(ctx)
 	}
 	var listen, routes [brokerServers]string
 	var urls []string
@@ -111,8 +111,8 @@ func (t *topology) startNATS(ctx context.Context) error {
 	return poll(ctx, startBound, func(ctx context.Context) error { return t.createStream(ctx, brokerServers) })
 }
 
-// startOneNATS starts one NATS server that clients reach without a proxy.
-func (t *topology) startOneNATS(ctx context.Context) error {
+// startOneNATSWithStream starts one NATS server that clients reach without a proxy.
+func (t *topology) startOneNATSWithStream(ctx context.Context) error {
 	listen, err := t.newFreeAddress(ctx)
 	if err != nil {
 		return err

@@ -132,8 +132,8 @@ func (t *topology) recordNodeCordons(ctx context.Context) error {
 	return nil
 }
 
-// runNodeFaults lets nodes fail and recover. Every node recovers in the end.
-func (t *topology) runNodeFaults(ctx context.Context, p plan) {
+// reportNodeFaultsAndRecoveries lets nodes fail and recover. Every node recovers in the end.
+func (t *topology) reportNodeFaultsAndRecoveries(ctx context.Context, p plan) {
 	dice := rand.New(rand.NewPCG(p.seed, 4)) //nolint:gosec // a schedule, not a secret
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -65,7 +65,7 @@ func (p *process) launchLocked(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = out.Close() }() // the child has its own copy
-	path, args := p.release.resolvePathAndArgs(p.path, p.args)
+	path, args := p.release.expandPathAndArgs(p.path, p.args)
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // our own programs
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
 	for key, value := range p.env {
@@ -82,9 +82,9 @@ func (p *process) launchLocked(ctx context.Context) error {
 }
 
 // awaitExitAndRestart waits for the end of one life and begins the next one.
-func (p *process) awaitExitAndRestart(ctx context.Context, cmd *exec.Cmd, done chan struct{}) {
+func (p *process) awaitExitAndRestart(ctx context.Context, cmd *exec.Cmd, exited chan struct{}) {
 	_ = cmd.Wait() // the state is in ProcessState
-	close(done)
+	close(exited)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.held || ctx.Err() != nil {

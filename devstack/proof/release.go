@@ -21,8 +21,8 @@ type release struct {
 	bin    string // folder of the programs
 }
 
-// resolvePathAndArgs returns the path and the arguments of a program of the release.
-func (r release) resolvePathAndArgs(path string, args []string) (string, []string) {
+// expandPathAndArgs returns the path and the arguments of a program of the release.
+func (r release) expandPathAndArgs(path string, args []string) (string, []string) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.bin, path)
 	}
@@ -51,7 +51,7 @@ func (t *topology) buildReleases(ctx context.Context) error {
 		if err := binaries.CheckOut(ctx, root, commit, t.previous.source); err != nil {
 			return err
 		}
-		if err := errors.Join(replaceAdapterSource(root, t.previous.source), t.buildRelease(ctx, t.previous, "")); err != nil {
+		if err := errors.Join(replaceAdapterFolders(root, t.previous.source), t.buildRelease(ctx, t.previous, "")); err != nil {
 			return err
 		}
 	}
@@ -88,15 +88,15 @@ func (t *topology) buildRelease(ctx context.Context, r release, bug string) erro
 	return r.build(ctx, flag)
 }
 
-// replaceAdapterSource copies the adapter into the source of an older release, so that it is built with the
+// replaceAdapterFolders copies the adapter into the source of an older release, so that it is built with the
 // older kit.
-func replaceAdapterSource(from, to string) error {
+func replaceAdapterFolders(fromRoot, toRoot string) error {
 	for _, dir := range []string{"adapter", "history"} {
 		path := filepath.Join("devstack", "proof", dir)
-		if err := os.RemoveAll(filepath.Join(to, path)); err != nil {
+		if err := os.RemoveAll(filepath.Join(toRoot, path)); err != nil {
 			return err
 		}
-		if err := os.CopyFS(filepath.Join(to, path), os.DirFS(filepath.Join(from, path))); err != nil {
+		if err := os.CopyFS(filepath.Join(toRoot, path), os.DirFS(filepath.Join(fromRoot, path))); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (r *planRun) backUpAndRestore(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	rec := &history.Restore{Backup: time.Now()}
-	if err := r.runOnPrimary(ctx, commands.backUp); err != nil {
+	if err := r.runShellOnPrimary(ctx, commands.backUp); err != nil {
 		return err
 	}
 	if !pauseFor(ctx, min(time.Duration(float64(r.plan.duration)*gapShare), maxGap)) {
@@ -62,7 +62,7 @@ func (r *planRun) backUpAndRestore(ctx context.Context) error {
 	}
 	return r.injector.RunAlone(ctx, func() error {
 		fault := &history.Fault{Kind: faults.Restore, Target: "postgresql", Start: time.Now()}
-		if err := r.restore(ctx, commands, rec); err != nil {
+		if err := r.stopRestoreAndRestart(ctx, commands, rec); err != nil {
 			return err
 		}
 		fault.End = time.Now()
@@ -71,8 +71,8 @@ func (r *planRun) backUpAndRestore(ctx context.Context) error {
 	})
 }
 
-// restore restores the backup. Its steps are those of docs/how-to/back-up-and-restore.md.
-func (r *planRun) restore(ctx context.Context, commands restoreCommands, rec *history.Restore) error {
+// stopRestoreAndRestart restores the backup. Its steps are those of docs/how-to/back-up-and-restore.md.
+func (r *planRun) stopRestoreAndRestart(ctx context.Context, commands restoreCommands, rec *history.Restore) error {
 	viewer, err := r.newClient("viewer")
 	if err != nil {
 		return err
@@ -96,14 +96,14 @@ func (r *planRun) restore(ctx context.Context, commands restoreCommands, rec *hi
 
 	r.printProgress("restore: start the fleet API")
 	rec.Up = time.Now()
-	if err := r.startHeld(ctx, "fleet-api"); err != nil {
+	if err := r.unholdAndAwaitReady(ctx, "fleet-api"); err != nil {
 		return err
 	}
 	if rec.WatchStatus, err = watchFrom(ctx, viewer, cursor); err != nil {
 		return err
 	}
 	// Users list again what there is.
-	lost, err := r.load.reload(ctx, viewer)
+	lost, err := r.load.reloadIDs(ctx, viewer)
 	if err != nil {
 		return fmt.Errorf("list after the restore: %w", err)
 	}
@@ -117,7 +117,7 @@ func (r *planRun) restore(ctx context.Context, commands restoreCommands, rec *hi
 	r.load.deleteAgain(ctx, rec.Missing)
 
 	r.printProgress(fmt.Sprintf("restore: preflight rejects %d clusters, %d have no Shoot; start the rest", len(rec.Preflight), len(rec.Missing)))
-	if err := r.startHeld(ctx, restoredGroups()...); err != nil {
+	if err := r.unholdAndAwaitReady(ctx, restoredGroups()...); err != nil {
 		return err
 	}
 	r.load.createAgain(ctx, lost)
@@ -133,7 +133,7 @@ func (t *topology) keepShoots(ctx context.Context, rec *history.Restore) error {
 	return err
 }
 
-// stopAndHold ends all processes of some groups as the kubelet does. They stay down until startHeld.
+// stopAndHold ends all processes of some groups as the kubelet does. They stay down until unholdAndAwaitReady.
 func (t *topology) stopAndHold(groups ...string) error {
 	list := t.processes(groups...)
 	errs := make([]error, len(list))
@@ -145,8 +145,8 @@ func (t *topology) stopAndHold(groups ...string) error {
 	return errors.Join(errs...)
 }
 
-// startHeld starts the processes of some groups, and waits until they are ready.
-func (t *topology) startHeld(ctx context.Context, groups ...string) error {
+// unholdAndAwaitReady starts the processes of some groups, and waits until they are ready.
+func (t *topology) unholdAndAwaitReady(ctx context.Context, groups ...string) error {
 	for _, p := range t.processes(groups...) {
 		if err := p.unhold(ctx); err != nil {
 			return err

@@ -130,7 +130,7 @@ func TestReload(t *testing.T) {
 		// The second one is lost, the third was deleted, the fourth was deleted and is back, and the last was never acknowledged.
 		ids: []string{"c0", "c1", "c2", "c3", ""}, pools: []string{"", "p1", "", "", ""}, deleted: map[int]bool{2: true, 3: true},
 	}
-	lost, err := w.reload(t.Context(), viewer)
+	lost, err := w.reloadIDs(t.Context(), viewer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestRestoreRecorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := r.recordOrphans([]*process{p}); err != nil {
+		if err := r.recordOrphansFromLogs([]*process{p}); err != nil {
 			t.Fatal(err)
 		}
 	}

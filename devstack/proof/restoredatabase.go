@@ -27,21 +27,21 @@ func (t *topology) replaceDatabase(ctx context.Context, commands restoreCommands
 	if err := poll(ctx, restoreBound, t.database.checkUnused); err != nil {
 		return err
 	}
-	if err := t.runOnPrimary(ctx, commands.restore); err != nil {
+	if err := t.runShellOnPrimary(ctx, commands.restore); err != nil {
 		return err
 	}
-	if err := t.runOnPrimary(ctx, commands.migrate); err != nil {
+	if err := t.runShellOnPrimary(ctx, commands.migrate); err != nil {
 		return err
 	}
 	if rec.HistoryAfter, err = t.database.readHistoryID(ctx); err != nil {
 		return err
 	}
-	rec.Kept, err = t.database.readKept(ctx)
+	rec.Kept, err = t.database.readKeptAfterRestore(ctx)
 	return err
 }
 
-// runOnPrimary runs commands of the documentation on the primary database.
-func (t *topology) runOnPrimary(ctx context.Context, commands string) error {
+// runShellOnPrimary runs commands of the documentation on the primary database.
+func (t *topology) runShellOnPrimary(ctx context.Context, commands string) error {
 	clients, err := findPostgresClients()
 	if err != nil {
 		return err
@@ -118,8 +118,8 @@ func (d *database) checkUnused(ctx context.Context) error {
 	})
 }
 
-// readKept returns the clusters and node pools in the database.
-func (d *database) readKept(ctx context.Context) (map[string]history.Kept, error) {
+// readKeptAfterRestore returns the clusters and node pools in the database.
+func (d *database) readKeptAfterRestore(ctx context.Context) (map[string]history.Kept, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	kept := map[string]history.Kept{}

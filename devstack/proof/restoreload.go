@@ -16,9 +16,9 @@ func (w *workload) nameOf(cluster int) string {
 	return fmt.Sprintf("%s-%d", w.tenants[cluster], cluster)
 }
 
-// reload replaces the ids that users know by those that the API lists. It returns the clusters that are gone, although
+// reloadIDs replaces the ids that users know by those that the API lists. It returns the clusters that are gone, although
 // their creation was acknowledged.
-func (w *workload) reload(ctx context.Context, viewer *fleetclient.Client) (lost []int, err error) {
+func (w *workload) reloadIDs(ctx context.Context, viewer *fleetclient.Client) (lostClusters []int, err error) {
 	w.mu.Lock()
 	clusters, pools := slices.Clone(w.ids), slices.Clone(w.pools)
 	w.mu.Unlock()
@@ -39,14 +39,14 @@ func (w *workload) reload(ctx context.Context, viewer *fleetclient.Client) (lost
 		if w.ids[i] == clusters[i] {
 			w.ids[i] = byName[name]
 			if clusters[i] != "" && w.ids[i] == "" && !w.deleted[i] {
-				lost = append(lost, i)
+				lostClusters = append(lostClusters, i)
 			}
 		}
 		if w.pools[i] == pools[i] {
 			w.pools[i] = byName[name+"-w"]
 		}
 	}
-	return lost, nil
+	return lostClusters, nil
 }
 
 // deleteAgain deletes those of some clusters that users had deleted before a restore.

@@ -56,8 +56,8 @@ func (r *restoreRecorder) listRecords() []history.Record {
 	return slices.Clone(r.records)
 }
 
-// recordOrphans records the orphans in the logs of the cluster-workers, each once.
-func (r *restoreRecorder) recordOrphans(workers []*process) error {
+// recordOrphansFromLogs records the orphans in the logs of the cluster-workers, each once.
+func (r *restoreRecorder) recordOrphansFromLogs(workers []*process) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range workers {
@@ -106,20 +106,20 @@ func (r *restoreRecorder) addOverwrites(failed []v1.ClusterSync, start time.Time
 	}
 }
 
-// overwriteLostChangesUntilDone is the operator after a restore: it has each Shoot replaced whose sync says that the
+// permitShootOverwritesUntilDone is the operator after a restore: it has each Shoot replaced whose sync says that the
 // database lost changes.
-func (r *planRun) overwriteLostChangesUntilDone(ctx context.Context) {
+func (r *planRun) permitShootOverwritesUntilDone(ctx context.Context) {
 	for pauseFor(ctx, overwriteEvery) {
 		if len(r.restored.listRecords()) == 0 {
 			continue
 		}
-		if err := r.overwriteLostChanges(ctx); err != nil && ctx.Err() == nil {
+		if err := r.permitShootOverwrites(ctx); err != nil && ctx.Err() == nil {
 			r.printProgress("overwrite Shoots: " + err.Error())
 		}
 	}
 }
 
-func (r *planRun) overwriteLostChanges(ctx context.Context) error {
+func (r *planRun) permitShootOverwrites(ctx context.Context) error {
 	viewer, err := r.newClient("viewer")
 	if err != nil {
 		return err
@@ -144,5 +144,5 @@ func (r *planRun) overwriteLostChanges(ctx context.Context) error {
 	}
 	// The permission is recorded first, because a command that fails may have taken effect.
 	r.restored.addOverwrites(failed, time.Now())
-	return r.runOnPrimary(ctx, commands.overwriteClusters(ids))
+	return r.runShellOnPrimary(ctx, commands.overwriteClusters(ids))
 }

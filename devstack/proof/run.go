@@ -151,7 +151,7 @@ func (t *topology) startRecording(ctx context.Context) (stop func() error) {
 	var recorders errgroup.Group
 	recorders.Go(func() error { return t.recordEvents(ctx) })
 	recorders.Go(func() error { return t.recordNodeCordons(ctx) })
-	for _, record := range []func(context.Context){t.recordUsage, t.recordSilences} {
+	for _, record := range []func(context.Context){t.recordUsage, t.recordAPIServerOutages} {
 		recorders.Go(func() error {
 			record(ctx)
 			return nil
@@ -188,7 +188,7 @@ func (t *topology) runPlanUntilSettled(ctx context.Context, p plan) (finalState,
 	run := &planRun{topology: t, plan: p, load: load, injector: t.newInjector(), began: time.Now()}
 	stopReading := runInBackground(ctx, load.recordListsUntilDone)
 	defer stopReading()
-	stopOverwriting := runInBackground(ctx, run.overwriteLostChangesUntilDone)
+	stopOverwriting := runInBackground(ctx, run.permitShootOverwritesUntilDone)
 	defer stopOverwriting()
 	if err := run.runLoadAndFaults(ctx); err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (r *planRun) runLoadAndFaults(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { r.load.run(ctx, newSchedule(r.plan)) })
 	running.Go(func() { r.runExecutions(ctx, r.plan) })
-	running.Go(func() { r.runNodeFaults(ctx, r.plan) })
+	running.Go(func() { r.reportNodeFaultsAndRecoveries(ctx, r.plan) })
 	running.Go(func() {
 		r.injector.Run(ctx, r.plan.duration, faults.NewSchedule(r.plan.seed, r.plan.duration, r.plan.faults))
 	})
@@ -297,11 +297,11 @@ func (t *topology) checkHistoryAndReport() error {
 	err = history.WriteReport(out, summary, results)
 	err = errors.Join(err, out.Close(), history.WriteReport(t.out, summary, results))
 	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
-	return errors.Join(err, t.judge(results))
+	return errors.Join(err, t.checkViolationsMatchBug(results))
 }
 
-// judge returns an error if a promise was broken, or if a bug is planted and its promise was not.
-func (t *topology) judge(results []history.Result) error {
+// checkViolationsMatchBug returns an error if a promise was broken, or if a bug is planted and its promise was not.
+func (t *topology) checkViolationsMatchBug(results []history.Result) error {
 	for _, r := range results {
 		number, _, _ := strings.Cut(r.Promise, " ")
 		if len(r.Violations) > 0 && (t.bug == "" || t.bug == number) {

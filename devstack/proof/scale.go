@@ -118,7 +118,7 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Load, err = t.loadClusters(ctx, report); err != nil {
 		return fmt.Errorf("load %d clusters: %w", report.Clusters, err)
 	}
-	if report.Settle, err = t.waitUntilReady(ctx, report.Clusters); err != nil {
+	if report.Settle, err = t.waitUntilClustersReady(ctx, report.Clusters); err != nil {
 		return fmt.Errorf("wait until all clusters are ready: %w", err)
 	}
 	settled, err := t.readUsageOfAll()
@@ -143,7 +143,7 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	for _, p := range t.processes("sentinel", "adapter", "cluster-worker") {
 		p.close() // otherwise they would sync the updates, which take longer than the measurement
 	}
-	if err := t.updateAllRows(ctx); err != nil {
+	if err := t.updateAllRowsRepeatedly(ctx); err != nil {
 		return fmt.Errorf("update all rows: %w", err)
 	}
 	return t.addDatabaseSizes(ctx, report, fmt.Sprintf("%d updates of each row", updatesPerRow))
@@ -159,13 +159,13 @@ func (t *topology) startForScale(ctx context.Context, realGarden bool) error {
 	if realGarden {
 		startGarden, startWorker = t.startGarden, t.startClusterWorkers
 	}
-	return t.startSteps(ctx, []startStep{
+	return t.runStepsThenAwaitReady(ctx, []startStep{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
 			t.database, err = startPrimary(ctx, t.newDatabaseDisk, nil, t.log)
 			return err
 		}},
-		{"start the fleet API", t.startAPI},
+		{"start the fleet API", t.startAPIReplicasAndBalancer},
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
 		{"start Kubernetes", t.startKubernetes},
@@ -242,9 +242,9 @@ func newClusterLines(count int, spec string) io.Reader {
 	return reader
 }
 
-// waitUntilReady waits until each cluster is synced, has a report of the adapter, and is ready, and returns how long that
+// waitUntilClustersReady waits until each cluster is synced, has a report of the adapter, and is ready, and returns how long that
 // took. Of a cluster that is not ready, an event from before an edit can arrive after it.
-func (t *topology) waitUntilReady(ctx context.Context, want int) (time.Duration, error) {
+func (t *topology) waitUntilClustersReady(ctx context.Context, want int) (time.Duration, error) {
 	began := time.Now()
 	for {
 		var synced, reported, ready int

@@ -95,7 +95,7 @@ func (t *topology) measureEditLatency(ctx context.Context, watch *eventWatch) (s
 		return scaleLatency{}, err
 	}
 	defer client.CloseIdle()
-	chosen, err := chooseClusters(ctx, client, scaleEditCount)
+	chosen, err := chooseRandomClusters(ctx, client, scaleEditCount)
 	if err != nil {
 		return scaleLatency{}, err
 	}
@@ -139,17 +139,17 @@ func summarizeLatencies(watch *eventWatch) scaleLatency {
 	return scaleLatency{Count: len(sorted), P50: at(0.5), P99: at(0.99), P999: at(0.999), Max: at(1)}
 }
 
-// chooseClusters returns random clusters of the first pages of a list.
-func chooseClusters(ctx context.Context, client *fleetclient.Client, count int) ([]v1.Resource, error) {
+// chooseRandomClusters returns random clusters of the first pages of a list.
+func chooseRandomClusters(ctx context.Context, client *fleetclient.Client, maxCount int) ([]v1.Resource, error) {
 	var list []v1.Resource
 	for r, err := range client.Clusters().List(ctx, fleetclient.ListOptions{}) {
 		if err != nil {
 			return nil, err
 		}
-		if list = append(list, r); len(list) == 10*count {
+		if list = append(list, r); len(list) == 10*maxCount {
 			break
 		}
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // not a secret
-	return list[:min(count, len(list))], nil
+	return list[:min(maxCount, len(list))], nil
 }

@@ -26,10 +26,10 @@ func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
 	for _, p := range t.processes() {
 		pids[p.name] = p.pid()
 	}
-	addOtherChildren(pids, all)
+	addMissingOwnChildren(pids, all)
 	var list []scaleUsage
 	for _, name := range slices.Sorted(maps.Keys(pids)) {
-		usage, err := readUsageOfTree(all, pids[name])
+		usage, err := sumUsageWithChildren(all, pids[name])
 		if err != nil {
 			return nil, fmt.Errorf("read what %s uses: %w", name, err)
 		}
@@ -58,24 +58,24 @@ func cpuOf(process string, list []scaleUsage) float64 {
 	return 0
 }
 
-// addOtherChildren adds the children of this process that have no name yet, such as the API servers and etcd.
-func addOtherChildren(pids map[string]int, all procfs.Procs) {
-	known := slices.Collect(maps.Values(pids))
+// addMissingOwnChildren adds the children of this process that have no name yet, such as the API servers and etcd.
+func addMissingOwnChildren(pidsByName map[string]int, all procfs.Procs) {
+	known := slices.Collect(maps.Values(pidsByName))
 	for _, process := range all {
 		stat, err := process.Stat()
 		if err != nil || stat.PPID != os.Getpid() || slices.Contains(known, stat.PID) {
 			continue
 		}
 		name := stat.Comm
-		if _, taken := pids[name]; taken {
+		if _, taken := pidsByName[name]; taken {
 			name = fmt.Sprintf("%s-%d", stat.Comm, stat.PID)
 		}
-		pids[name] = stat.PID
+		pidsByName[name] = stat.PID
 	}
 }
 
-// readUsageOfTree returns what a process and its children use. The memory that they share counts once.
-func readUsageOfTree(all procfs.Procs, pid int) (sum scaleUsage, err error) {
+// sumUsageWithChildren returns what a process and its children use. The memory that they share counts once.
+func sumUsageWithChildren(all procfs.Procs, pid int) (sum scaleUsage, err error) {
 	for _, process := range all {
 		stat, err := process.Stat()
 		if err != nil || stat.PID != pid && stat.PPID != pid {
@@ -125,8 +125,8 @@ func (t *topology) addDatabaseSizes(ctx context.Context, report *scaleReport, st
 	return nil
 }
 
-// updateAllRows changes the spec of each cluster several times, in transactions of many rows.
-func (t *topology) updateAllRows(ctx context.Context) error {
+// updateAllRowsRepeatedly changes the spec of each cluster several times, in transactions of many rows.
+func (t *topology) updateAllRowsRepeatedly(ctx context.Context) error {
 	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, "select id from tenant.clusters order by id")
 		if err != nil {

@@ -104,10 +104,10 @@ func (t *topology) start(ctx context.Context) (err error) {
 	if t.self, err = os.Executable(); err != nil {
 		return err
 	}
-	return t.startSteps(ctx, []startStep{
+	return t.runStepsThenAwaitReady(ctx, []startStep{
 		{"build the programs", t.buildReleases},
-		{"start PostgreSQL", t.startDatabase},
-		{"start the fleet API", t.startAPI},
+		{"start PostgreSQL", t.startDatabaseWithStandby},
+		{"start the fleet API", t.startAPIReplicasAndBalancer},
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
 		{"start Kubernetes", t.startKubernetes},
@@ -127,8 +127,8 @@ type startStep struct {
 	run  func(context.Context) error
 }
 
-// startSteps runs the steps of the start, and waits until everything is ready.
-func (t *topology) startSteps(ctx context.Context, steps []startStep) error {
+// runStepsThenAwaitReady runs the steps of the start, and waits until everything is ready.
+func (t *topology) runStepsThenAwaitReady(ctx context.Context, steps []startStep) error {
 	t.groups = map[string][]*process{}
 	for _, s := range steps {
 		began := time.Now()
@@ -141,14 +141,14 @@ func (t *topology) startSteps(ctx context.Context, steps []startStep) error {
 }
 
 // replicas returns the number of replicas of a component. Two replicas run both releases.
-func (t *topology) replicas(count int) int {
+func (t *topology) replicas(usualCount int) int {
 	if t.single {
 		return 1
 	}
 	if t.upgrade {
 		return 2
 	}
-	return count
+	return usualCount
 }
 
 // newProcess returns a process that is not started. It has a separate log.
@@ -207,8 +207,8 @@ func (t *topology) checkReady(ctx context.Context) error {
 	return nil
 }
 
-// startAPI starts the replicas of the fleet API behind a balancer.
-func (t *topology) startAPI(ctx context.Context) error {
+// startAPIReplicasAndBalancer starts the replicas of the fleet API behind a balancer.
+func (t *topology) startAPIReplicasAndBalancer(ctx context.Context) error {
 	if err := t.createCredentials(); err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func (t *topology) createCredentials() (err error) {
 	if t.authority, err = newAuthority(t.dir); err != nil {
 		return err
 	}
-	return errors.Join(writeServerTokens(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueServerCertificate())
+	return errors.Join(writeServerTokenFile(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueServerCertificate())
 }
 
 func (t *topology) apiURL() string { return "https://" + t.balancer.Addr() }
@@ -336,7 +336,7 @@ func (t *topology) close() error {
 		errs = append(errs, t.database.close())
 	}
 	for _, d := range t.mounted { // the servers have ended
-		errs = append(errs, d.detach())
+		errs = append(errs, d.unmountKeepingCopies())
 	}
 	return errors.Join(errs...)
 }

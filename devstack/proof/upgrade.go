@@ -40,7 +40,7 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error
 		name string
 		run  func(context.Context) error
 	}{
-		{"the definitions and the schema of this release", t.applyCRDsAndMigrate},
+		{"the definitions and the schema of this release", t.applyCRDsMigrateAndCheckReady},
 		{"forward", func(ctx context.Context) error { return t.rollTo(ctx, t.latest) }},
 		{"back", func(ctx context.Context) error { return t.rollTo(ctx, t.previous) }},
 		{"forward again", func(ctx context.Context) error { return t.rollTo(ctx, t.latest) }},
@@ -60,9 +60,9 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error
 	return nil
 }
 
-// applyCRDsAndMigrate applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
+// applyCRDsMigrateAndCheckReady applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
 // when the older release returns, so its processes must run on them.
-func (t *topology) applyCRDsAndMigrate(ctx context.Context) error {
+func (t *topology) applyCRDsMigrateAndCheckReady(ctx context.Context) error {
 	if err := t.kube.InstallCRDs(ctx, t.latest.crds()); err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// recordSilences records when the host's API server did not respond to a read of the Leases in time, until ctx
+// recordAPIServerOutages records when the host's API server did not respond to a read of the Leases in time, until ctx
 // ends. Then a leader ends itself, as it should.
-func (t *topology) recordSilences(ctx context.Context) {
+func (t *topology) recordAPIServerOutages(ctx context.Context) {
 	last := time.Now()
 	for pauseFor(ctx, probeEvery) {
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -56,14 +56,14 @@ func (t *topology) recordUsage(ctx context.Context) {
 			if p.metric == "" {
 				continue
 			}
-			if u, err := p.readUsage(ctx); err == nil {
+			if u, err := p.readUsageFromMetrics(ctx); err == nil {
 				t.file.Add(history.Record{Usage: u})
 			}
 		}
 	}
 }
 
-func (p *process) readUsage(ctx context.Context) (*history.Usage, error) {
+func (p *process) readUsageFromMetrics(ctx context.Context) (*history.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metric+"/metrics", http.NoBody)

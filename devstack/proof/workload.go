@@ -160,16 +160,16 @@ func (w *workload) recordListsUntilDone(ctx context.Context) {
 
 // newRequest returns the request of an operation. known is false if its user does not know an id that it
 // needs, because the creation was not yet acknowledged.
-func (w *workload) newRequest(o operation) (q *history.Request, known bool) {
+func (w *workload) newRequest(o operation) (q *history.Request, idsKnown bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tenant := w.tenants[o.cluster]
 	q = &history.Request{Op: o.op, Tenant: tenant, Name: w.nameOf(o.cluster), ClusterID: w.ids[o.cluster]}
-	known = o.op == history.Create || q.ClusterID != ""
+	idsKnown = o.op == history.Create || q.ClusterID != ""
 	if o.pool {
 		q.Name += "-w"
 		q.PoolID = w.pools[o.cluster]
-		known = known && (o.op == history.CreatePool || q.PoolID != "")
+		idsKnown = idsKnown && (o.op == history.CreatePool || q.PoolID != "")
 	}
 	if o.op == history.Trespass {
 		q.Tenant = tenantGreen
@@ -177,7 +177,7 @@ func (w *workload) newRequest(o operation) (q *history.Request, known bool) {
 			q.Tenant = tenantBlue
 		}
 	}
-	return q, known
+	return q, idsKnown
 }
 
 // storeIDsAndGeneration keeps the id of what a request created, or the generation that it changed.

@@ -17,9 +17,9 @@ const cgroupPrefix = "fleetloop-node-"
 const cgroupRoot = "/sys/fs/cgroup"
 
 // listCgroupFolders returns the cgroups of a name in all hierarchies, inner ones first.
-func listCgroupFolders(name string) []string {
+func listCgroupFolders(namePattern string) []string {
 	var all []string
-	for _, pattern := range []string{filepath.Join(cgroupRoot, name), filepath.Join(cgroupRoot, "*", name)} {
+	for _, pattern := range []string{filepath.Join(cgroupRoot, namePattern), filepath.Join(cgroupRoot, "*", namePattern)} {
 		found, _ := filepath.Glob(pattern) // its only error is a bad pattern
 		for _, top := range found {
 			_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {

@@ -84,7 +84,7 @@ func (w *Worker) buildAndSyncShoot(ctx context.Context, claim timedClaim) outcom
 		return newCanceledOutcome(ctx, claim)
 	}
 	var result Result
-	if claim.Claim, err = w.recordLostCreation(ctx, claim.Claim); err == nil {
+	if claim.Claim, err = w.recordUnreportedCreation(ctx, claim.Claim); err == nil {
 		result, err = w.applyOrDeleteShoot(ctx, claim.Claim, manifest)
 	}
 	switch {

@@ -124,7 +124,7 @@ func (c *claimer) claimRowsAndStartCallsIfDue(ctx context.Context) (waitUntilDue
 		return claimAt.Sub(now)
 	}
 
-	claims, err := c.claimRowsAndCount(ctx, limits)
+	claims, err := c.claimRowsAndAddToLimiter(ctx, limits)
 	if err != nil {
 		return c.scheduleRetryOfFailedClaim()
 	}
@@ -185,8 +185,8 @@ func (c *claimer) setAlarmAtOthersNextLeaseEnd(ctx context.Context, now time.Tim
 	}
 }
 
-// claimRowsAndCount claims as many rows as limits allow, and counts them.
-func (c *claimer) claimRowsAndCount(ctx context.Context, limits ClaimLimits) (claims []timedClaim, err error) {
+// claimRowsAndAddToLimiter claims as many rows as limits allow, and counts them.
+func (c *claimer) claimRowsAndAddToLimiter(ctx context.Context, limits ClaimLimits) (claims []timedClaim, err error) {
 	w := c.worker
 	began := time.Now()
 	queryCtx, cancel := w.withQueryTimeout(ctx, storeTimeout)

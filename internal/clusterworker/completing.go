@@ -54,7 +54,7 @@ func (c *outcomeWriter) waitForOutcome(ctx context.Context) (hasOutcome bool) {
 		c.worker.writePulse.recordIdle()
 		select {
 		case o := <-c.worker.outcomes:
-			c.addOutcome(ctx, o)
+			c.addOutcomeByKind(ctx, o)
 		case <-c.worker.ended:
 			// No outcome can follow those in the channel.
 			c.receiveQueuedOutcomes(ctx)
@@ -66,8 +66,8 @@ func (c *outcomeWriter) waitForOutcome(ctx context.Context) (hasOutcome bool) {
 	return ctx.Err() == nil
 }
 
-// addOutcome adds an outcome to the results or to the claims to release, or drops an abandoned claim.
-func (c *outcomeWriter) addOutcome(ctx context.Context, o outcome) {
+// addOutcomeByKind adds an outcome to the results or to the claims to release, or drops an abandoned claim.
+func (c *outcomeWriter) addOutcomeByKind(ctx context.Context, o outcome) {
 	switch o.kind {
 	case outcomeResult:
 		c.pending = append(c.pending, o)
@@ -86,7 +86,7 @@ func (c *outcomeWriter) receiveQueuedOutcomes(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
 		case o := <-c.worker.outcomes:
-			c.addOutcome(ctx, o)
+			c.addOutcomeByKind(ctx, o)
 		default:
 			return
 		}
@@ -104,7 +104,7 @@ func (c *outcomeWriter) receiveOutcomesWithinDelay(ctx context.Context) {
 		}
 		select {
 		case o := <-c.worker.outcomes:
-			c.addOutcome(ctx, o)
+			c.addOutcomeByKind(ctx, o)
 		case <-c.timer.C:
 			return
 		}
@@ -113,7 +113,7 @@ func (c *outcomeWriter) receiveOutcomesWithinDelay(ctx context.Context) {
 
 // writeResultBatch writes one batch.
 func (c *outcomeWriter) writeResultBatch(ctx context.Context) error {
-	results := c.prepareNextResultBatch()
+	results := c.prepareFirstPendingResults()
 	lost, err := c.writeResultsOnce(ctx, results)
 	c.worker.db.recordRequestResult(ctx, toComplete, err)
 	if err != nil {
@@ -135,9 +135,9 @@ func (c *outcomeWriter) writeResultBatch(ctx context.Context) error {
 	return nil
 }
 
-// prepareNextResultBatch returns the results of the next batch, at most one per cluster. A claim
+// prepareFirstPendingResults returns the results of the next batch, at most one per cluster. A claim
 // that was lost to a later claim of this worker is identified by its cluster.
-func (c *outcomeWriter) prepareNextResultBatch() []Result {
+func (c *outcomeWriter) prepareFirstPendingResults() []Result {
 	maxResults := min(c.batch, len(c.pending))
 	results := make([]Result, 0, maxResults)
 	clusters := make(map[string]bool, maxResults)
@@ -282,7 +282,7 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 	case result.Absent:
 		return Change{}, false
 	case result.Applied.UID != claim.ReportedShootUID && result.Deleting:
-		// The Shoot appeared after recordLostCreation did not find it.
+		// The Shoot appeared after recordUnreportedCreation did not find it.
 		return newShootChange(claim, ShootCreated, result.Applied.UID, lostCreationMessage), true
 	case result.Applied.UID != claim.ReportedShootUID:
 		// This call created the Shoot, or the result of an earlier one was lost.

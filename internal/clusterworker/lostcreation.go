@@ -12,13 +12,13 @@ import (
 // errClaimLost means that another worker has the row.
 var errClaimLost = errors.New("claim lost to another worker")
 
-// recordLostCreation records the creation of a Shoot whose result was lost, before another call is sent, and returns the
+// recordUnreportedCreation records the creation of a Shoot whose result was lost, before another call is sent, and returns the
 // claim with what was recorded. If the Shoot were gone afterwards and the result of that call were lost, too, nothing
 // would show that there was a Shoot, and no change event would say so. A claim without a lost creation is returned
 // unchanged.
 //
 // Its errors are those of Gardener, errClaimLost, and that of ctx.
-func (w *Worker) recordLostCreation(ctx context.Context, claim Claim) (Claim, error) {
+func (w *Worker) recordUnreportedCreation(ctx context.Context, claim Claim) (Claim, error) {
 	shootUID, err := w.findUnreportedShoot(ctx, claim)
 	if err != nil || shootUID == "" {
 		return claim, err

@@ -151,12 +151,12 @@ func (o *Outbox) Run(ctx context.Context) error {
 		now := time.Now()
 		if now.Sub(lastExpiry) >= outboxExpireEvery {
 			lastExpiry = now
-			o.saveDeliveryResults(ctx) // delivered changes have not expired
+			o.saveReceivedDeliveryResults(ctx) // delivered changes have not expired
 			o.dropExpiredChanges(ctx)
 		}
 		if now.Sub(lastRenewal) >= outboxRenewEvery {
 			lastRenewal = now
-			o.renewInFlightLeases(ctx, outboxLease)
+			o.renewInFlightLeasesOnce(ctx, outboxLease)
 		}
 		o.saveResultsAndSendDueChanges(ctx)
 		_ = backoff.Sleep(ctx, outboxRoundPause) // the loop checks ctx below
@@ -173,14 +173,14 @@ func (o *Outbox) Run(ctx context.Context) error {
 // saveResultsAndSendDueChanges saves delivery results and sends due changes. It reports whether there were any to
 // send.
 func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool) {
-	o.saveDeliveryResults(ctx)
+	o.saveReceivedDeliveryResults(ctx)
 	inFlightPerSink := map[string]int{}
 	for _, pending := range o.inFlight {
 		inFlightPerSink[pending.Sink]++
 	}
 	for _, sink := range o.sinks {
 		room := maxInFlight - inFlightPerSink[sink.Name]
-		if room > 0 && o.claimAndSendDueChanges(ctx, sink, room) {
+		if room > 0 && o.claimAndSendDueChangesAsync(ctx, sink, room) {
 			sentAny = true
 		}
 	}
@@ -188,8 +188,8 @@ func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool
 	return sentAny
 }
 
-// claimAndSendDueChanges leases due changes of one sink, up to maxChanges, and sends them.
-func (o *Outbox) claimAndSendDueChanges(ctx context.Context, sink EventSink, maxChanges int) (sentAny bool) {
+// claimAndSendDueChangesAsync leases due changes of one sink, up to maxChanges, and sends them.
+func (o *Outbox) claimAndSendDueChangesAsync(ctx context.Context, sink EventSink, maxChanges int) (sentAny bool) {
 	// A claim whose answer is lost keeps its changes from all processes until its lease ends.
 	graceCtx, release := withGracePeriod(ctx, shutdownSendTime)
 	defer release()
@@ -226,9 +226,9 @@ func (o *Outbox) receiveDelivery(seq int64, delivery changeevent.Delivery) {
 	o.WakeRun()
 }
 
-// renewInFlightLeases extends the leases of changes in flight, as a client may wait long for a
+// renewInFlightLeasesOnce extends the leases of changes in flight, as a client may wait long for a
 // sink.
-func (o *Outbox) renewInFlightLeases(ctx context.Context, lease time.Duration) {
+func (o *Outbox) renewInFlightLeasesOnce(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
 	}
@@ -282,8 +282,8 @@ func (o *Outbox) sendDueChangesBeforeShutdown(ctx context.Context) {
 	}
 	ctx, stop := context.WithTimeout(ctx, outboxCallTimeout)
 	defer stop()
-	o.saveDeliveryResults(ctx)
-	o.renewInFlightLeases(ctx, o.deps.Closing+closingSlack)
+	o.saveReceivedDeliveryResults(ctx)
+	o.renewInFlightLeasesOnce(ctx, o.deps.Closing+closingSlack)
 	if n := len(o.inFlight); n > 0 {
 		o.deps.Log.WarnContext(ctx, "change events not delivered or not saved as delivered before shutdown, retained in database", "count", n, "not_saved", len(o.unsaved))
 	}

@@ -29,11 +29,11 @@ type receivedDelivery struct {
 	delivery changeevent.Delivery
 }
 
-// saveDeliveryResults saves delivery results in the store. After an error it keeps those that are
+// saveReceivedDeliveryResults saves delivery results in the store. After an error it keeps those that are
 // final for the next call, so that no change is sent twice. The failure of a delivery is
 // dropped, because another process may send the change by then: it is sent again after its
 // lease.
-func (o *Outbox) saveDeliveryResults(ctx context.Context) {
+func (o *Outbox) saveReceivedDeliveryResults(ctx context.Context) {
 	o.mu.Lock()
 	deliveries := o.deliveries
 	o.deliveries = nil

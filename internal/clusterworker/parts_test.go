@@ -339,11 +339,11 @@ func TestBatchesHaveEachClusterOnce(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "a", "d"} {
 		w.pending = append(w.pending, outcome{timedClaim: timedClaim{Claim: Claim{ClusterID: id}}, result: Result{ClusterID: id}})
 	}
-	if got := w.prepareNextResultBatch(); len(got) != 3 || got[2].ClusterID != "c" {
+	if got := w.prepareFirstPendingResults(); len(got) != 3 || got[2].ClusterID != "c" {
 		t.Errorf("%v", got)
 	}
 	w.batch = 2
-	if got := w.prepareNextResultBatch(); len(got) != 2 {
+	if got := w.prepareFirstPendingResults(); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 }

@@ -39,11 +39,11 @@ func buildPoolFinalizedCondition(row *Row) v1.ReportCondition {
 	}
 }
 
-// sendPoolReports reports on the node pools of a row that was reported on. statusIsCurrent is whether
+// sendAllPoolReports reports on the node pools of a row that was reported on. statusIsCurrent is whether
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.
-func (r *Reporter) sendPoolReports(ctx context.Context, row Row, statusIsCurrent bool, now time.Time) error {
+func (r *Reporter) sendAllPoolReports(ctx context.Context, row Row, statusIsCurrent bool, now time.Time) error {
 	if r.deps.Pools == nil || !row.Synced {
 		return nil
 	}

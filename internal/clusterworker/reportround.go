@@ -123,7 +123,7 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 		return reportOutcome{result: resultUntried, next: next}
 	}
 
-	stored, err := r.sendReports(ctx, row, report, isKnown && isCurrent)
+	stored, err := r.sendReportThenPoolReports(ctx, row, report, isKnown && isCurrent)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return reportOutcome{}
@@ -156,15 +156,15 @@ func markStatusOutdated(row *Row) {
 	row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
 }
 
-// sendReports sends the report on a cluster and those on its node pools.
-func (r *Reporter) sendReports(ctx context.Context, row Row, report v1.Report, statusIsCurrent bool) (stored bool, err error) {
+// sendReportThenPoolReports sends the report on a cluster and those on its node pools.
+func (r *Reporter) sendReportThenPoolReports(ctx context.Context, row Row, report v1.Report, statusIsCurrent bool) (stored bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errors.New("fleet API request timed out"))
 	defer cancel()
 	stored, err = r.deps.Fleet.Report(ctx, clustersCollection, row.ClusterID, report)
 	if err != nil {
 		return false, err
 	}
-	return stored, r.sendPoolReports(ctx, row, statusIsCurrent, *report.ObservedTime)
+	return stored, r.sendAllPoolReports(ctx, row, statusIsCurrent, *report.ObservedTime)
 }
 
 // logAndClassifyReportError returns the outcome of a report that failed.

@@ -130,7 +130,7 @@ func New(cfg Config, deps Deps) (*Console, error) {
 	}
 	c.addStreamSources()
 	guard := requestGuard{cookies: c.cookies, public: c.public, mode: cfg.Mode, sessions: deps.Sessions, metrics: c.metrics}
-	c.handler = guard.guardRequests(c.newRouter(fleetAPIURL))
+	c.handler = guard.guardAndCountRequests(c.newRouter(fleetAPIURL))
 	return c, nil
 }
 
@@ -194,7 +194,7 @@ func (c *Console) BasePath() string { return c.base }
 
 func (c *Console) newRouter(fleetAPIURL *url.URL) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /console/session", c.serveSessionInfo)
+	mux.HandleFunc("GET /console/session", c.serveSignInState)
 	mux.HandleFunc("POST /console/token", c.limitSignInAttempts(c.signInByToken))
 	mux.HandleFunc("POST /console/demo", c.limitSignInAttempts(c.signInAsDemoPerson))
 	atIssuer := oidcLogin{c}
@@ -245,8 +245,8 @@ type linksAnswer struct {
 
 const defaultDocs = "https://github.com/fleetloop/fleetloop/tree/main/docs"
 
-// serveSessionInfo tells the page who is signed in. It never fails for a missing session.
-func (c *Console) serveSessionInfo(w http.ResponseWriter, r *http.Request) {
+// serveSignInState tells the page who is signed in. It never fails for a missing session.
+func (c *Console) serveSignInState(w http.ResponseWriter, r *http.Request) {
 	answer := sessionAnswer{
 		Mode: c.cfg.Mode, Version: version.Get().Version, Hosts: []HostState{},
 		Links: linksAnswer{Docs: cmp.Or(c.cfg.DocsURL, defaultDocs)},

@@ -24,8 +24,8 @@ func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 		Transport:      c.deps.Transport,
 		FlushInterval:  -1, // streams are passed on event by event
 		ErrorLog:       slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
-		Rewrite:        func(p *httputil.ProxyRequest) { rewriteForFleetAPI(p, fleetAPIURL) },
-		ModifyResponse: c.prepareFleetAPIResponse,
+		Rewrite:        func(p *httputil.ProxyRequest) { rewriteAndAuthorizeForFleetAPI(p, fleetAPIURL) },
+		ModifyResponse: c.stripHeadersAndBindStream,
 		ErrorHandler:   c.writeFleetAPIError,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 	})
 }
 
-func rewriteForFleetAPI(p *httputil.ProxyRequest, fleetAPIURL *url.URL) {
+func rewriteAndAuthorizeForFleetAPI(p *httputil.ProxyRequest, fleetAPIURL *url.URL) {
 	out := p.Out
 	out.Host = ""
 	out.URL.Scheme, out.URL.Host = fleetAPIURL.Scheme, fleetAPIURL.Host
@@ -68,9 +68,9 @@ func removeUnforwardedHeaders(h http.Header) {
 	}
 }
 
-// prepareFleetAPIResponse removes the headers on which the console decides: cookies, and what a browser may do
+// stripHeadersAndBindStream removes the headers on which the console decides: cookies, and what a browser may do
 // with an answer. A stream ends with the others.
-func (c *Console) prepareFleetAPIResponse(resp *http.Response) error {
+func (c *Console) stripHeadersAndBindStream(resp *http.Response) error {
 	for name := range resp.Header {
 		switch name {
 		case "Set-Cookie", "Content-Security-Policy", "Strict-Transport-Security", "X-Content-Type-Options", "Referrer-Policy",

@@ -159,7 +159,7 @@ func (l oidcLogin) callbackURL(r *http.Request) string {
 	if c.deps.TLS {
 		scheme = "https://"
 	}
-	return scheme + r.Host + c.base + "console/callback" // isConsoleHost has checked the host
+	return scheme + r.Host + c.base + "console/callback" // isAllowedHost has checked the host
 }
 
 // isSafeLocalPath reports whether a redirect to a path stays on this host. Browsers read a backslash as a

@@ -26,14 +26,14 @@ type requestGuard struct {
 	metrics  *metrics
 }
 
-// guardRequests sets the security headers, and refuses what the guard does not let pass.
-func (g *requestGuard) guardRequests(next http.Handler) http.Handler {
+// guardAndCountRequests sets the security headers, and refuses what the guard does not let pass.
+func (g *requestGuard) guardAndCountRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.setSecurityHeaders(w.Header())
 		seen := &statusWriter{ResponseWriter: w}
 		defer func() { g.metrics.countRequest(r, g.cookies.base, seen.status) }()
 		switch {
-		case !g.isConsoleHost(r):
+		case !g.isAllowedHost(r):
 			// A name of another site may point to this address (DNS rebinding).
 			WriteProblemJSON(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
 		case isWriteMethod(r.Method) && !g.isSameOriginWithCSRFToken(r):
@@ -59,10 +59,10 @@ func isWriteMethod(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// isConsoleHost reports whether the request names a host of the console. It matters where a request needs
+// isAllowedHost reports whether the request names a host of the console. It matters where a request needs
 // no cookie, and where the console has no public URL: it then listens on loopback, which has known
 // names. Otherwise a proxy may use another name.
-func (g *requestGuard) isConsoleHost(r *http.Request) bool {
+func (g *requestGuard) isAllowedHost(r *http.Request) bool {
 	if isLoopbackHost(r.Host) {
 		return true
 	}

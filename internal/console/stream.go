@@ -284,7 +284,7 @@ func (m *streamMerger) writeBookmark() error {
 	body := struct {
 		AsOf   time.Time `json:"as_of"`
 		Behind []string  `json:"behind"`
-	}{time.Now().UTC(), m.listTopicsBehind()}
+	}{time.Now().UTC(), m.listDisconnectedTopics()}
 	var out bytes.Buffer
 	if err := m.appendSSEEvent(&out, "bookmark", body); err != nil {
 		return err
@@ -292,8 +292,8 @@ func (m *streamMerger) writeBookmark() error {
 	return m.writeAndFlush(out.Bytes())
 }
 
-// listTopicsBehind returns the topics that are not up to date, because a source of theirs is not connected.
-func (m *streamMerger) listTopicsBehind() []string {
+// listDisconnectedTopics returns the topics that are not up to date, because a source of theirs is not connected.
+func (m *streamMerger) listDisconnectedTopics() []string {
 	behind := []string{}
 	for _, source := range m.console.sources {
 		if connected, followed := m.connected[source.Name]; connected || !followed {

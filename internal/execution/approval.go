@@ -193,13 +193,13 @@ func validApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus)
 
 // hasEnoughApprovals reports whether the required number of approvals is reached.
 func hasEnoughApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
-	return len(a.CountedDecisions)+approvalReceivedCount(ke, a) >= int(max(a.RequiredCount, 1))
+	return len(a.CountedDecisions)+countApprovalReceivedFlag(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
-// approvalReceivedCount returns 1 if approvalReceived counts as an approval, and 0 otherwise. The field
+// countApprovalReceivedFlag returns 1 if approvalReceived counts as an approval, and 0 otherwise. The field
 // names neither a person nor a plan, so it counts only if spec.approvals is empty. Beside an entry
 // it could be the same person, or refer to the previous plan.
-func approvalReceivedCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
+func countApprovalReceivedFlag(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
 	if !ke.Spec.ApprovalReceived || a.ReceivedTooEarly || len(ke.Spec.Approvals) > 0 {
 		return 0
 	}
@@ -250,7 +250,7 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 
 // formatApprovalCount formats the number of approvals and the number required.
 func formatApprovalCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
-	received := len(validApprovals(ke, a)) + approvalReceivedCount(ke, a)
+	received := len(validApprovals(ke, a)) + countApprovalReceivedFlag(ke, a)
 	return fmt.Sprintf("%d of %d approvals", received, max(a.RequiredCount, 1))
 }
 

@@ -161,10 +161,10 @@ func (g *Gate) Restore(inside []Claim, past []PastExecution) {
 		if g.members[claim.UID] != nil {
 			continue
 		}
-		member := g.addMember(claim, claim.Since)
+		member := g.registerQueuedMember(claim, claim.Since)
 		member.state = stateInside
 		member.target.inside = append(member.target.inside, member)
-		g.budget.addInsideCounts(member)
+		g.budget.addToInsideCounts(member)
 	}
 	for _, ended := range past {
 		g.past.addPast(ended)
@@ -190,7 +190,7 @@ func (g *Gate) EnterOrQueue(c Claim, now time.Time) GateVerdict {
 		if since.IsZero() {
 			since = now
 		}
-		member = g.addMember(c, since)
+		member = g.registerQueuedMember(c, since)
 		member.target.queue.pushItem(member)
 	}
 
@@ -205,15 +205,15 @@ func (g *Gate) EnterOrQueue(c Claim, now time.Time) GateVerdict {
 		return GateVerdict{In: true}
 	}
 
-	refusal := g.refusalFor(member, now)
+	refusal := g.buildRefusalVerdict(member, now)
 	if refusal.Failed {
 		g.removeMember(member, now)
 	}
 	return refusal
 }
 
-// addMember creates the member of a claim, outside any queue.
-func (g *Gate) addMember(c Claim, since time.Time) *gateMember {
+// registerQueuedMember creates the member of a claim, outside any queue.
+func (g *Gate) registerQueuedMember(c Claim, since time.Time) *gateMember {
 	targetName := c.Target
 	if targetName == "" || c.ReadOnly {
 		targetName = "execution " + string(c.UID) // unique to this execution, so that it waits for no other
@@ -274,7 +274,7 @@ func (g *Gate) removeMember(m *gateMember, now time.Time) {
 		g.budget.removeReady(m)
 		target.head = nil
 	case stateReserved, stateInside:
-		g.budget.subtractInsideCounts(m)
+		g.budget.removeFromInsideCounts(m)
 		target.removeInside(m)
 	}
 	g.selectNextHead(target, now)
@@ -297,7 +297,7 @@ func (g *Gate) Stop(reason string) {
 func (g *Gate) revokeReserved() {
 	for uid, member := range g.reserved {
 		delete(g.reserved, uid)
-		g.budget.subtractInsideCounts(member)
+		g.budget.removeFromInsideCounts(member)
 		member.target.removeInside(member)
 		member.target.head = member
 		member.state = stateReady

@@ -162,7 +162,7 @@ func (b *gateBudget) queueReady(m *gateMember) {
 	}
 	m.stream = stream
 	stream.ready.pushItem(m)
-	b.updateStreamInLane(stream)
+	b.syncStreamWithLane(stream)
 }
 
 // removeReady removes a ready member from its stream.
@@ -170,7 +170,7 @@ func (b *gateBudget) removeReady(m *gateMember) {
 	stream := m.stream
 	stream.ready.removeAt(m.heapIndex)
 	m.stream = nil
-	b.updateStreamInLane(stream)
+	b.syncStreamWithLane(stream)
 	if len(stream.ready) > 0 {
 		return
 	}
@@ -181,8 +181,8 @@ func (b *gateBudget) removeReady(m *gateMember) {
 	b.dropUnusedShares(stream.shares)
 }
 
-// updateStreamInLane moves a stream to its position in its lane, or out of the lane.
-func (b *gateBudget) updateStreamInLane(s *memberStream) {
+// syncStreamWithLane moves a stream to its position in its lane, or out of the lane.
+func (b *gateBudget) syncStreamWithLane(s *memberStream) {
 	if len(s.ready) == 0 || s.shares[ofNamespace].isFull() || s.shares[ofRequester].isFull() {
 		b.removeFromLane(s)
 		return
@@ -253,8 +253,8 @@ func (b *gateBudget) countNodesInUse() int {
 	return count
 }
 
-// addInsideCounts counts a member as inside.
-func (b *gateBudget) addInsideCounts(m *gateMember) {
+// addToInsideCounts counts a member as inside.
+func (b *gateBudget) addToInsideCounts(m *gateMember) {
 	b.inside[budgetPoolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
@@ -266,8 +266,8 @@ func (b *gateBudget) addInsideCounts(m *gateMember) {
 	}
 }
 
-// subtractInsideCounts stops counting a member as inside.
-func (b *gateBudget) subtractInsideCounts(m *gateMember) {
+// removeFromInsideCounts stops counting a member as inside.
+func (b *gateBudget) removeFromInsideCounts(m *gateMember) {
 	b.inside[budgetPoolOf(m.Claim)]--
 	decrementCount(b.byAction, m.Action)
 	if m.Node {
@@ -295,7 +295,7 @@ func (b *gateBudget) updateLanesOfShare(s *budgetShare) {
 		return
 	}
 	for stream := range s.streams {
-		b.updateStreamInLane(stream)
+		b.syncStreamWithLane(stream)
 	}
 }
 

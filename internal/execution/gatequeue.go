@@ -104,7 +104,7 @@ func (g *Gate) reservePlaces() {
 			return
 		}
 		g.budget.removeReady(member)
-		g.budget.addInsideCounts(member)
+		g.budget.addToInsideCounts(member)
 		member.target.head = nil
 		member.target.inside = append(member.target.inside, member)
 		member.state = stateReserved

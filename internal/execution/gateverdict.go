@@ -9,8 +9,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// refusalFor returns the reason why a member is not admitted now, and for how long it applies.
-func (g *Gate) refusalFor(m *gateMember, now time.Time) GateVerdict {
+// buildRefusalVerdict returns the reason why a member is not admitted now, and for how long it applies.
+func (g *Gate) buildRefusalVerdict(m *gateMember, now time.Time) GateVerdict {
 	if openUntil, open := g.past.circuitOpenUntil(m, g.cfg, now); open {
 		message := fmt.Sprintf(
 			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",

@@ -63,7 +63,7 @@ func AggregateStatus(facts StatusFacts) v1.Status {
 	s := v1.Status{
 		Phase:              facts.computePhase(reports),
 		ObservedGeneration: facts.findLowestObservedGeneration(reports),
-		LastUpdatedTime:    facts.findOldestReportTime(reports),
+		LastUpdatedTime:    facts.oldestReportOrCreationTime(reports),
 		LastTransitionTime: facts.Previous.LastTransitionTime,
 		Conditions:         []v1.Condition{},
 	}
@@ -158,7 +158,7 @@ func (f *StatusFacts) findLowestObservedGeneration(reports []*v1.AdapterStatus) 
 	return lowest
 }
 
-func (f *StatusFacts) findOldestReportTime(reports []*v1.AdapterStatus) time.Time {
+func (f *StatusFacts) oldestReportOrCreationTime(reports []*v1.AdapterStatus) time.Time {
 	if len(reports) == 0 {
 		return f.UpdatedTime
 	}

@@ -17,7 +17,7 @@ func (a *API) initTimelineIfStored(cfg Config, deps Deps) (err error) {
 	a.timeline, err = timeline.New(cfg.Timeline, timeline.Deps{
 		Store: deps.Timeline, Log: deps.Log, Metrics: deps.Metrics, MaxBody: a.maxBody, MaxStreams: cfg.MaxWatches,
 		Authenticate: func(ctx context.Context, header http.Header) (auth.Principal, error) {
-			who, err := a.auth.AuthenticateRequest(ctx, header)
+			who, err := a.auth.AuthenticateAndImpersonate(ctx, header)
 			if err != nil {
 				return who, toAuthProblem(err)
 			}

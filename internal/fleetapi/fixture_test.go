@@ -91,7 +91,7 @@ func newFixtureWith(t *testing.T, o options) *fixture {
 		o.cfg.Auth = auth.Config{Mode: auth.ModeBearer, TokenFile: path}
 	}
 	if f.database = o.database; f.database == "" {
-		f.database = pgtest.NewDatabaseURL(t)
+		f.database = pgtest.NewMigratedDatabaseURL(t)
 	}
 	pool := pgtest.Open(t, f.database)
 	var store fleetapi.Store = pgstore.New(pool)

@@ -127,7 +127,7 @@ type changesEncoder struct {
 }
 
 func (c *changesEncoder) addChangeIfVisible(request *changesRequest, change *Change) error {
-	seenAs, err := request.classifyChange(change)
+	seenAs, err := request.classifyAsItemOrRemoval(change)
 	if err != nil {
 		return err
 	}
@@ -164,9 +164,9 @@ const (
 	changeRemoves
 )
 
-// classifyChange classifies a change for the client. A row that does not match now can have matched
+// classifyAsItemOrRemoval classifies a change for the client. A row that does not match now can have matched
 // before only if its labels changed.
-func (cr *changesRequest) classifyChange(change *Change) (visibility, error) {
+func (cr *changesRequest) classifyAsItemOrRemoval(change *Change) (visibility, error) {
 	if change.Record == nil {
 		return changeRemoves, nil
 	}

@@ -23,8 +23,8 @@ type resourceRoutes struct {
 	kind *kind
 }
 
-// serveResource answers with one resource, or that the client already has it.
-func (rs resourceRoutes) serveResource(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+// handleGet answers with one resource, or that the client already has it.
+func (rs resourceRoutes) handleGet(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	by, err := authorizeVerb(principal, v1.VerbGet)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (rs resourceRoutes) handleForceDelete(w http.ResponseWriter, r *http.Reques
 	if err := validateForceDeleteReason(req.Reason); err != nil {
 		return err
 	}
-	if err := rs.api.forceDeleteResource(r.Context(), by, rs.kind, id); err != nil {
+	if err := rs.api.forceRemoveDeletingResource(r.Context(), by, rs.kind, id); err != nil {
 		return err
 	}
 	rs.api.log.InfoContext(r.Context(), "resource force-deleted",
@@ -202,7 +202,7 @@ func (rs resourceRoutes) handleReport(w http.ResponseWriter, r *http.Request, pr
 	return rest.WriteJSONValue(w, http.StatusCreated, status)
 }
 
-func (rs resourceRoutes) serveReports(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+func (rs resourceRoutes) serveReportList(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	by, id, err := rs.authorizeOnPath(r, principal, v1.VerbGet)
 	if err != nil {
 		return err

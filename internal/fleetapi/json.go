@@ -146,7 +146,7 @@ func canonicalizeNumbers(value []byte) []byte {
 	for i := 0; i < len(value); {
 		switch c := value[i]; {
 		case c == '"':
-			n := quotedTextLength(value[i:])
+			n := leadingJSONStringLength(value[i:])
 			out = append(out, value[i:i+n]...)
 			i += n
 		case c == '-' || c >= '0' && c <= '9':
@@ -164,7 +164,7 @@ func canonicalizeNumbers(value []byte) []byte {
 	return out
 }
 
-func quotedTextLength(value []byte) int {
+func leadingJSONStringLength(value []byte) int {
 	for i := 1; i < len(value); i++ {
 		switch value[i] {
 		case '\\':

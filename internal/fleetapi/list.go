@@ -127,7 +127,7 @@ func (ls listRoutes) preparePageRequest(r *http.Request, principal auth.Principa
 		request.query.Limit = l.size + 1 // the extra row shows whether there is another page
 		request.query.After, err = l.parseContinueToken()
 	default:
-		ls.prepareNumberedPage(request, principal.Actor(), r.RemoteAddr)
+		ls.setNumberedPageStart(request, principal.Actor(), r.RemoteAddr)
 	}
 	return request, err
 }
@@ -147,8 +147,8 @@ func (ls listRoutes) limitToExistingParent(ctx context.Context, request *listPar
 	return err
 }
 
-// prepareNumberedPage lets a page begin where the client's last page ended. If that is not known, it counts rows.
-func (ls listRoutes) prepareNumberedPage(request *pageRequest, subject, client string) {
+// setNumberedPageStart lets a page begin where the client's last page ended. If that is not known, it counts rows.
+func (ls listRoutes) setNumberedPageStart(request *pageRequest, subject, client string) {
 	walk := numberedWalk{query: request.computeQueryDigest(subject), client: client}
 	walk.encodedStart, walk.known = ls.api.walks.FindPageStart(walk.query, client, request.page, time.Now())
 	request.query.Limit, request.query.Count = request.size, true

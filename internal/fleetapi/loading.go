@@ -175,7 +175,7 @@ func (l *bulkLoader) createBatchedResources(ctx context.Context) error {
 		if err := l.checkSpecsAgainstSchema(ctx, tx); err != nil {
 			return err
 		}
-		inserted, err := l.insertBatch(ctx, tx, &Batch{Common: common.Record, Rows: l.rows})
+		inserted, err := l.insertBatchOrFailOnTakenName(ctx, tx, &Batch{Common: common.Record, Rows: l.rows})
 		created = inserted
 		return err
 	})
@@ -188,8 +188,8 @@ func (l *bulkLoader) createBatchedResources(ctx context.Context) error {
 	return nil
 }
 
-// insertBatch inserts the rows whose names are free. Unless others are to be skipped, it refuses the first of them.
-func (l *bulkLoader) insertBatch(ctx context.Context, tx Tx, batch *Batch) (insertedCount int, err error) {
+// insertBatchOrFailOnTakenName inserts the rows whose names are free. Unless others are to be skipped, it refuses the first of them.
+func (l *bulkLoader) insertBatchOrFailOnTakenName(ctx context.Context, tx Tx, batch *Batch) (insertedCount int, err error) {
 	loader, ok := tx.(Loader)
 	if !ok {
 		return 0, errors.New("the store does not support batches")

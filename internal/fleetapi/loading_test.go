@@ -259,7 +259,7 @@ func newServed(t *testing.T, timeout time.Duration) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := httpserver.Listen(t.Context(), httpserver.Config{
+	server, err := httpserver.NewListeningServer(t.Context(), httpserver.Config{
 		Addr: "127.0.0.1:0", BodyTimeout: timeout, WriteTimeout: timeout, ShutdownTimeout: time.Second,
 	}, api.Handler(), log)
 	if err != nil {

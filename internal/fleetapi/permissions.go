@@ -69,8 +69,8 @@ func requireTenant(by author, k *kind, tenant string) error {
 // permissionRoutes answer what a caller may do.
 type permissionRoutes struct{ api *API }
 
-// servePermission answers whether the caller may do something. A refusal has the reason that the request would have.
-func (pr permissionRoutes) servePermission(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+// servePermissionCheck answers whether the caller may do something. A refusal has the reason that the request would have.
+func (pr permissionRoutes) servePermissionCheck(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	verb, k, name, err := pr.parsePermissionQuery(r.URL.Query())
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func NormalizeMessage(message string, resourceNames ...string) string {
 
 // replaceVariablePart returns the replacement of a part that variablePart matched. groups has the start and the end of
 // each group, negative for those that did not match.
-func replaceVariablePart(part string, groups []int) string {
+func replaceVariablePart(messagePart string, groups []int) string {
 	placeholders := listPlaceholders()
 	group := 0
 	for groups[2*group] < 0 {
@@ -71,10 +71,10 @@ func replaceVariablePart(part string, groups []int) string {
 	}
 	switch placeholders[group] {
 	case "":
-		return placeholderOrShortWord(part)
+		return placeholderOrShortWord(messagePart)
 	case valuePlaceholder:
-		if !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“") {
-			return part[:1] + valuePlaceholder // the character before a single quote
+		if !strings.ContainsAny(messagePart[:1], "\"'`") && !strings.HasPrefix(messagePart, "“") {
+			return messagePart[:1] + valuePlaceholder // the character before a single quote
 		}
 	}
 	return placeholders[group]

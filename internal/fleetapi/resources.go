@@ -172,7 +172,7 @@ func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *ki
 			return nil
 		}
 		if k.children {
-			if err := rs.requestDeletionOfChildren(ctx, by, tx, t.Locked); err != nil {
+			if err := rs.requestOrRefuseChildDeletion(ctx, by, tx, t.Locked); err != nil {
 				return err
 			}
 		}
@@ -185,7 +185,7 @@ func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *ki
 	return *deleted, nil
 }
 
-func (rs *resourceService) requestDeletionOfChildren(ctx context.Context, by author, tx Tx, parent *Locked) error {
+func (rs *resourceService) requestOrRefuseChildDeletion(ctx context.Context, by author, tx Tx, parent *Locked) error {
 	children, err := tx.LockAndReadChildren(ctx, parent.Record.Key)
 	if err != nil {
 		return err
@@ -217,8 +217,8 @@ func markDeletionRequested(row *Locked, by author) {
 	row.Record.UpdatedTime, row.Record.UpdatedBy = row.Now, by.subject
 }
 
-// forceDeleteResource removes a row that is being deleted, and its children, without waiting for adapters.
-func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k *kind, id string) error {
+// forceRemoveDeletingResource removes a row that is being deleted, and its children, without waiting for adapters.
+func (rs *resourceService) forceRemoveDeletingResource(ctx context.Context, by author, k *kind, id string) error {
 	return rs.runWithRowLocked(ctx, rowTarget{scope: by.scope, kind: k, id: id}, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		if !t.Record.IsBeingDeleted() {
 			return rest.NewError(rest.CodeNotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)

@@ -88,7 +88,7 @@ func TestRevisionsOfAResource(t *testing.T) {
 func TestRevisionLimit(t *testing.T) {
 	for _, limit := range []int{1, 3} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			url := pgtest.NewDatabaseURL(t)
+			url := pgtest.NewMigratedDatabaseURL(t)
 			store := pgstore.New(pgtest.Open(t, url), pgstore.WithRevisionLimit(limit))
 			f := newFixtureWith(t, options{cfg: defaults(), database: url, store: func(fleetapi.Store) fleetapi.Store { return store }})
 			one, other := f.create("clusters", "c-one", nil), f.create("clusters", "c-two", nil)

@@ -35,7 +35,7 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 	a.registerRoute(mux, v1.WhoAmIPath, route{http.MethodGet: a.serveIdentity})
 	a.registerRoute(mux, v1.SummaryPath, route{http.MethodGet: a.serveSummary})
 	a.registerRoute(mux, v1.StuckPath, route{http.MethodGet: stuckRoutes{a}.serveStuckList})
-	a.registerRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.servePermission})
+	a.registerRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.servePermissionCheck})
 	mux.Handle("GET "+documentPath, newStaticHandler("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, newStaticHandler("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.instrumentAndHandleErrors("other", "other", refuseUnknownPath))
@@ -57,12 +57,12 @@ func (a *API) registerKindRoutes(mux *http.ServeMux, k *kind) {
 		})
 		a.registerMethod(mux, http.MethodPost, collection+"/bulk", resources.handleBulkLoad)
 		a.registerRoute(mux, collection+"/{id}", route{
-			http.MethodGet:    resources.serveResource,
+			http.MethodGet:    resources.handleGet,
 			http.MethodPatch:  resources.handlePatch,
 			http.MethodDelete: resources.handleDelete,
 		})
 		a.registerRoute(mux, collection+"/{id}/statuses", route{
-			http.MethodGet:  resources.serveReports,
+			http.MethodGet:  resources.serveReportList,
 			http.MethodPost: resources.handleReport,
 			http.MethodPut:  resources.handleReport,
 		})

@@ -192,7 +192,7 @@ func testKilledStandby(f *replicatedFixture) {
 	}
 	f.awaitUsable(0)
 	_ = f.servers.Standby.Close() // it was killed
-	f.servers.RestartStandby()
+	f.servers.StartStoppedStandby()
 	f.awaitUsable(1)
 	on := f.countReads("standby")
 	f.list("clusters")

@@ -159,7 +159,7 @@ func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err err
 	if err = checkQueryParameters(query, "kind", "cause", "older_than", "limit", "continue"); err != nil {
 		return req, err
 	}
-	if req.query.Kinds, err = parseStuckKinds(query); err != nil {
+	if req.query.Kinds, err = parseStuckResourceKinds(query); err != nil {
 		return req, err
 	}
 	if req.causes, err = parseCausesParameter(query); err != nil {
@@ -187,7 +187,7 @@ func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err err
 	return req, toTokenProblem(query.Get("continue"), err)
 }
 
-func parseStuckKinds(query url.Values) ([]string, error) {
+func parseStuckResourceKinds(query url.Values) ([]string, error) {
 	if !query.Has("kind") {
 		return []string{v1.KindCluster, v1.KindNodePool}, nil
 	}

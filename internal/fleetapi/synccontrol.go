@@ -50,8 +50,8 @@ func (sa syncActionRoutes) handleForOne(w http.ResponseWriter, r *http.Request, 
 	return rest.WriteJSONValue(w, http.StatusOK, sync)
 }
 
-// handleForMany applies the action to several syncs, each in its own transaction.
-func (sa syncActionRoutes) handleForMany(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+// handleForIDs applies the action to several syncs, each in its own transaction.
+func (sa syncActionRoutes) handleForIDs(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	by, err := authorizeVerb(principal, v1.Verb(sa.action))
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string) {
 	sy.api.registerRoute(mux, one, route{http.MethodGet: sy.serveSync})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
 		actions := syncActionRoutes{sy, action}
-		sy.api.registerRoute(mux, list+"/"+string(action), route{http.MethodPost: actions.handleForMany})
+		sy.api.registerRoute(mux, list+"/"+string(action), route{http.MethodPost: actions.handleForIDs})
 		sy.api.registerRoute(mux, one+"/"+string(action), route{http.MethodPost: actions.handleForOne})
 	}
 }

@@ -34,7 +34,7 @@ func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, request *change
 // withdrawn while a watch is open.
 func (a *API) newAccessRecheck(header http.Header, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
-		who, err := a.auth.AuthenticateRequest(ctx, header)
+		who, err := a.auth.AuthenticateAndImpersonate(ctx, header)
 		if errors.Is(err, auth.ErrUnavailable) {
 			return nil // it was valid before, and is checked again later
 		}
@@ -58,7 +58,7 @@ type watchSource struct {
 // ReadLatestCursor returns the cursor after all settled changes.
 func (s watchSource) ReadLatestCursor(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.ReadLatestCursor(ctx)
-	return at, toWatchError(err)
+	return at, storeErrorToWatchError(err)
 }
 
 // VisitChanges reads the changes for watches.
@@ -84,10 +84,10 @@ func (s watchSource) VisitChanges(
 		}
 		return visit(change)
 	})
-	return next, hasMore, toWatchError(err)
+	return next, hasMore, storeErrorToWatchError(err)
 }
 
-func toWatchError(err error) error {
+func storeErrorToWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):
 		return fmt.Errorf("%w: %w", watch.ErrExpired, err)

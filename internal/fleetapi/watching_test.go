@@ -249,7 +249,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var log processtest.Buffer
 	cfg := httpserver.Config{Addr: "127.0.0.1:0", ShutdownTimeout: time.Minute}
-	server, err := httpserver.Listen(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
+	server, err := httpserver.NewListeningServer(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

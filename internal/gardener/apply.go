@@ -72,7 +72,7 @@ func (w *shootWriter) createOrUpdateShoot(
 		case getErr != nil:
 			return shoot.Applied{}, getErr
 		default:
-			applied, err = w.updateShoot(ctx, manifest, live)
+			applied, err = w.updateShootAndRemovePools(ctx, manifest, live)
 		}
 		if !hasHTTPStatus(err, http.StatusConflict) {
 			return applied, err
@@ -117,8 +117,8 @@ func (w *shootWriter) createShoot(
 	}, nil
 }
 
-// updateShoot updates an existing Shoot to match a manifest.
-func (w *shootWriter) updateShoot(
+// updateShootAndRemovePools updates an existing Shoot to match a manifest.
+func (w *shootWriter) updateShootAndRemovePools(
 	ctx context.Context, manifest shoot.Manifest, before *storedShoot,
 ) (shoot.Applied, error) {
 	manifest, err := shoot.PrepareManifestForUpdate(manifest, before.toLiveShoot())
@@ -161,14 +161,14 @@ func wasChangedByApply(manifestMeta shoot.Metadata, before, after *storedShoot) 
 	delete(annotations, shoot.AnnotationGeneration)
 	delete(annotations, shoot.AnnotationHistory)
 	return !bytes.Equal(before.Raw, after.Raw) ||
-		hasChangedKeys(manifestMeta.Labels, before.Metadata.Labels, after.Metadata.Labels) ||
-		hasChangedKeys(annotations, before.Metadata.Annotations, after.Metadata.Annotations)
+		hasSetOrRemovedKeys(manifestMeta.Labels, before.Metadata.Labels, after.Metadata.Labels) ||
+		hasSetOrRemovedKeys(annotations, before.Metadata.Annotations, after.Metadata.Annotations)
 }
 
-// hasChangedKeys reports whether an apply changed labels or annotations. They differed from the
+// hasSetOrRemovedKeys reports whether an apply changed labels or annotations. They differed from the
 // wanted ones before, or had some that are now gone. It ignores those of Gardener, which come and
 // go with every request.
-func hasChangedKeys(wanted, before, after map[string]string) bool {
+func hasSetOrRemovedKeys(wanted, before, after map[string]string) bool {
 	for key, value := range wanted {
 		previous, existed := before[key]
 		if !existed || previous != value {

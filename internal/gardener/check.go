@@ -36,7 +36,7 @@ func (l Level) String() string {
 }
 
 // A Finding is the result of a check.
-type Finding struct {
+type CheckResult struct {
 	Level   Level
 	Subject string // what was checked, in a few words
 	Message string
@@ -44,9 +44,9 @@ type Finding struct {
 
 // CheckAccess checks that Gardener is reachable and grants the required permissions. bindingName
 // is the name of the credentials binding of the Shoots, empty for none.
-func (c *Client) CheckAccess(ctx context.Context, bindingName string) []Finding {
+func (c *Client) CheckAccess(ctx context.Context, bindingName string) []CheckResult {
 	api := checkAPIReachable(ctx, c.ns)
-	findings := []Finding{api}
+	findings := []CheckResult{api}
 	if api.Level == Broken {
 		return findings // every other check would report the same error
 	}
@@ -57,46 +57,46 @@ func (c *Client) CheckAccess(ctx context.Context, bindingName string) []Finding 
 	return findings
 }
 
-func checkAPIReachable(ctx context.Context, ns *shootNamespace) Finding {
+func checkAPIReachable(ctx context.Context, ns *shootNamespace) CheckResult {
 	subject := "API " + shoot.APIVersion
 	if err := ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: shootsAPI, unlimited: true}, nil); err != nil {
-		return Finding{Broken, subject, wrapWithErrorClass(err, "request to Gardener").Error()}
+		return CheckResult{Broken, subject, wrapWithErrorClass(err, "request to Gardener").Error()}
 	}
-	return Finding{Fine, subject, "reachable"}
+	return CheckResult{Fine, subject, "reachable"}
 }
 
-func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
+func (c *Client) checkNamespaceAccess(ctx context.Context) CheckResult {
 	subject := "namespace " + c.ns.name
 	_, err := c.ns.getNamespaceMeta(ctx, false)
 	if isMissingRight(err) {
-		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
+		return CheckResult{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
-		return Finding{Broken, subject, wrapWithErrorClass(err, "get").Error()}
+		return CheckResult{Broken, subject, wrapWithErrorClass(err, "get").Error()}
 	}
 	name, err := c.FindProjectName(ctx)
 	if err != nil {
-		return Finding{Worse, subject, err.Error()}
+		return CheckResult{Worse, subject, err.Error()}
 	}
-	return Finding{Fine, subject, fmt.Sprintf("belongs to project %q", name)}
+	return CheckResult{Fine, subject, fmt.Sprintf("belongs to project %q", name)}
 }
 
-func checkCredentialsBinding(ctx context.Context, ns *shootNamespace, bindingName string) Finding {
+func checkCredentialsBinding(ctx context.Context, ns *shootNamespace, bindingName string) CheckResult {
 	if bindingName == "" {
-		return Finding{Worse, "credentials binding", "not configured; Gardener rejects Shoots with workers without one"}
+		return CheckResult{Worse, "credentials binding", "not configured; Gardener rejects Shoots with workers without one"}
 	}
 	subject := "credentials binding " + bindingName
 	path := bindingsAPI + "/namespaces/" + ns.name + "/credentialsbindings/" + url.PathEscape(bindingName)
 	err := ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: path, unlimited: true}, nil)
 	switch {
 	case err == nil:
-		return Finding{Fine, subject, "found"}
+		return CheckResult{Fine, subject, "found"}
 	case isObjectNotFound(err, "credentialsbindings"):
-		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", ns.name)}
+		return CheckResult{Broken, subject, fmt.Sprintf("not found in namespace %q", ns.name)}
 	case isMissingRight(err):
-		return Finding{Worse, subject, "not permitted to get it"}
+		return CheckResult{Worse, subject, "not permitted to get it"}
 	default:
-		return Finding{Broken, subject, wrapWithErrorClass(err, "get").Error()}
+		return CheckResult{Broken, subject, wrapWithErrorClass(err, "get").Error()}
 	}
 }
 
@@ -118,15 +118,15 @@ func listRequiredPermissions() []requiredPermission {
 	}
 }
 
-func checkPermission(ctx context.Context, ns *shootNamespace, permission requiredPermission) Finding {
+func checkPermission(ctx context.Context, ns *shootNamespace, permission requiredPermission) CheckResult {
 	subject := "permission to " + permission.verb + " shoots"
 	allowed, err := ns.isShootVerbAllowed(ctx, permission.verb)
 	switch {
 	case err != nil:
-		return Finding{Worse, subject, wrapWithErrorClass(err, "check permission").Error()}
+		return CheckResult{Worse, subject, wrapWithErrorClass(err, "check permission").Error()}
 	case !allowed:
-		return Finding{permission.level, subject, "denied: " + permission.without}
+		return CheckResult{permission.level, subject, "denied: " + permission.without}
 	default:
-		return Finding{Fine, subject, "granted"}
+		return CheckResult{Fine, subject, "granted"}
 	}
 }

@@ -139,10 +139,10 @@ func (c *Client) FindProjectName(ctx context.Context) (projectName string, err e
 	return projectName, wrapWithErrorClass(err, "find project of namespace %q", c.ns.name)
 }
 
-// GetGardenIdentity returns the identity of the Shoots' location: the namespace and its uid. So it
+// GetShootNamespaceIdentity returns the identity of the Shoots' location: the namespace and its uid. So it
 // does not depend on the server's address. If this client may not read the namespace, the server's
 // address identifies the location.
-func (c *Client) GetGardenIdentity(ctx context.Context) (identity string, err error) {
+func (c *Client) GetShootNamespaceIdentity(ctx context.Context) (identity string, err error) {
 	ns, err := c.ns.getNamespaceMeta(ctx, false)
 	switch {
 	case hasHTTPStatus(err, http.StatusForbidden):

@@ -266,7 +266,7 @@ func wantForbidden(t *testing.T, what string, err error) {
 	}
 }
 
-func wantLevels(t *testing.T, findings []gardener.Finding, want map[string]gardener.Level) {
+func wantLevels(t *testing.T, findings []gardener.CheckResult, want map[string]gardener.Level) {
 	t.Helper()
 	got := map[string]gardener.Level{}
 	for _, f := range findings {
@@ -315,7 +315,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 
 	nowhere := newClient(t, bed.Config(), gardener.Config{Namespace: "garden-nowhere"})
 	findings := nowhere.CheckAccess(patient(t), "local")
-	at := slices.IndexFunc(findings, func(f gardener.Finding) bool { return f.Subject == "namespace garden-nowhere" })
+	at := slices.IndexFunc(findings, func(f gardener.CheckResult) bool { return f.Subject == "namespace garden-nowhere" })
 	if at < 0 || findings[at].Level != gardener.Broken {
 		t.Errorf("a namespace that is not there: %v", findings)
 	}

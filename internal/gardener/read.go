@@ -34,7 +34,7 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
 	for range maxTries {
 		var list shoot.List
-		list, err = c.listAllPages(ctx)
+		list, err = c.listOwnShootsPaged(ctx)
 		if err == nil {
 			return list, nil
 		}
@@ -46,8 +46,8 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	return shoot.List{}, wrapWithErrorClass(err, "list Shoots")
 }
 
-// listAllPages lists the current Shoots, page by page.
-func (c *Client) listAllPages(ctx context.Context) (shoot.List, error) {
+// listOwnShootsPaged lists the current Shoots, page by page.
+func (c *Client) listOwnShootsPaged(ctx context.Context) (shoot.List, error) {
 	list := shoot.List{Shoots: []shoot.Observed{}}
 	query := c.installationSelector()
 	query.Set("limit", strconv.Itoa(pageSize))

@@ -53,9 +53,9 @@ func (t *transport) learnReadiness(ctx context.Context) {
 	}
 }
 
-// confirmRefusal returns nil if the server is ready and the refused request can be repeated.
+// checkReadyAfterRefusal returns nil if the server is ready and the refused request can be repeated.
 // Otherwise it returns the error of the request.
-func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
+func (t *transport) checkReadyAfterRefusal(ctx context.Context, refusal error) error {
 	err := t.readReadiness(ctx)
 	if err == nil {
 		t.ready.recordReady()

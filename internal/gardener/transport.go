@@ -89,7 +89,7 @@ func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*h
 	if !isPermissionDenied(err) {
 		return resp, err
 	}
-	if err := t.confirmRefusal(ctx, err); err != nil {
+	if err := t.checkReadyAfterRefusal(ctx, err); err != nil {
 		return nil, err
 	}
 

@@ -240,7 +240,7 @@ func TestTheNameOfAGarden(t *testing.T) {
 			if test.review != nil {
 				handlers["POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"] = test.review
 			}
-			got, err := play(t, handlers).client(gardener.Config{}).GetGardenIdentity(t.Context())
+			got, err := play(t, handlers).client(gardener.Config{}).GetShootNamespaceIdentity(t.Context())
 			if !strings.HasSuffix(got, test.want) || (err == nil) != (test.want != "") {
 				t.Errorf("%s: got %q, %v", test.reason, got, err)
 			}

@@ -89,10 +89,10 @@ const (
 	stopped
 )
 
-// Listen returns a server for h and starts to listen. A port in use is therefore detected at once, and
+// NewListeningServer returns a server for h and starts to listen. A port in use is therefore detected at once, and
 // a random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
 // not called, Close must be.
-func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
+func NewListeningServer(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 	s := &Server{log: log, shutdownTimeout: positiveOrDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
 		Handler:           limitBodyReadTime(h, positiveOrDefault(cfg.BodyTimeout, DefaultBodyTimeout)),

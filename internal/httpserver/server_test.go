@@ -36,7 +36,7 @@ func start(t *testing.T, cfg httpserver.Config, h http.Handler, log io.Writer) (
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:0"
 	}
-	s, err := httpserver.Listen(t.Context(), cfg, h, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := httpserver.NewListeningServer(t.Context(), cfg, h, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := httpserver.Listen(t.Context(), tc.cfg, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+			_, err := httpserver.NewListeningServer(t.Context(), tc.cfg, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 			if err == nil {
 				t.Fatalf("%s: New() = nil", tc.reason)
 			}
@@ -212,7 +212,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestServerThatNeverRan(t *testing.T) {
-	s, err := httpserver.Listen(t.Context(), httpserver.Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s, err := httpserver.NewListeningServer(t.Context(), httpserver.Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

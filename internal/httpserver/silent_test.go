@@ -35,7 +35,7 @@ func (l *pipeListener) Close() error {
 // TestStopClosesSilentConnections: clients and load balancers open connections
 // before they need them. net/http waits five seconds for such a connection.
 func TestStopClosesSilentConnections(t *testing.T) {
-	s, err := Listen(t.Context(), Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s, err := NewListeningServer(t.Context(), Config{Addr: "127.0.0.1:0"}, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (e *execution) evalCommand(dot any, cmd *parse.CommandNode, previous any) (
 		return e.callFunction(dot, cmd, cmd.Args, previous)
 	case *parse.FieldNode:
 		e.node = n
-		return e.getNestedField(dot, n.Ident, hasArgs)
+		return e.getNestedFieldOrNil(dot, n.Ident, hasArgs)
 	case *parse.ChainNode:
 		return e.evalChain(dot, n, hasArgs)
 	case *parse.VariableNode:
@@ -67,7 +67,7 @@ func (e *execution) evalArgument(dot any, n parse.Node) (any, error) {
 	case *parse.DotNode:
 		return dot, nil
 	case *parse.FieldNode:
-		return e.getNestedField(dot, n.Ident, false)
+		return e.getNestedFieldOrNil(dot, n.Ident, false)
 	case *parse.VariableNode:
 		return e.evalVariable(n, false)
 	case *parse.StringNode:
@@ -97,7 +97,7 @@ func (e *execution) evalVariable(n *parse.VariableNode, hasArgs bool) (any, erro
 	if len(n.Ident) == 1 && hasArgs {
 		return nil, e.errorf("can't give argument to non-function %s", n)
 	}
-	return e.getNestedField(v.value, n.Ident[1:], hasArgs)
+	return e.getNestedFieldOrNil(v.value, n.Ident[1:], hasArgs)
 }
 
 func (e *execution) evalChain(dot any, n *parse.ChainNode, hasArgs bool) (any, error) {
@@ -110,12 +110,12 @@ func (e *execution) evalChain(dot any, n *parse.ChainNode, hasArgs bool) (any, e
 		return nil, err
 	}
 	e.node = n
-	return e.getNestedField(v, n.Field, hasArgs)
+	return e.getNestedFieldOrNil(v, n.Field, hasArgs)
 }
 
-// getNestedField follows names from a value. The result is nil if a field is missing, and null{} if the
+// getNestedFieldOrNil follows names from a value. The result is nil if a field is missing, and null{} if the
 // last one is null.
-func (e *execution) getNestedField(v any, names []string, hasArgs bool) (any, error) {
+func (e *execution) getNestedFieldOrNil(v any, names []string, hasArgs bool) (any, error) {
 	for i, name := range names {
 		switch object := v.(type) {
 		case nil:

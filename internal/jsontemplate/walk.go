@@ -39,7 +39,7 @@ func (e *execution) walk(dot any, n parse.Node) error {
 		if err != nil || len(n.Pipe.Decl) > 0 {
 			return err
 		}
-		return e.writeValue(v)
+		return e.writeValueAsText(v)
 	case *parse.IfNode:
 		return e.walkBranch(dot, &n.BranchNode, false)
 	case *parse.WithNode:
@@ -58,7 +58,7 @@ func (e *execution) walk(dot any, n parse.Node) error {
 	return e.errorf("unknown node: %s", n)
 }
 
-func (e *execution) writeValue(v any) (err error) {
+func (e *execution) writeValueAsText(v any) (err error) {
 	switch v := v.(type) {
 	case nil:
 		_, err = io.WriteString(e.w, "<no value>")

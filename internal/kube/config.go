@@ -91,10 +91,10 @@ func (c Config) newKubeconfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
 }
 
-// FindOwnNamespace returns the namespace of this process, unless configured otherwise: that of
+// FindPodOrKubeconfigNamespace returns the namespace of this process, unless configured otherwise: that of
 // POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context.
 // lookupEnv looks up variables of the environment.
-func (c Config) FindOwnNamespace(lookupEnv func(string) (string, bool)) (string, error) {
+func (c Config) FindPodOrKubeconfigNamespace(lookupEnv func(string) (string, bool)) (string, error) {
 	if ns, _ := lookupEnv("POD_NAMESPACE"); ns != "" {
 		return ns, nil
 	}

@@ -73,12 +73,12 @@ func TestConnect(t *testing.T) {
 func TestNamespace(t *testing.T) {
 	file := write(t, kubeconfig)
 	for env, want := range map[string]string{"of-the-pod": "of-the-pod", "": "of-the-context"} {
-		ns, err := kube.Config{Kubeconfig: file}.FindOwnNamespace(func(name string) (string, bool) { return env, name == "POD_NAMESPACE" })
+		ns, err := kube.Config{Kubeconfig: file}.FindPodOrKubeconfigNamespace(func(name string) (string, bool) { return env, name == "POD_NAMESPACE" })
 		if err != nil || ns != want {
 			t.Errorf("got %q and %v, want %q", ns, err, want)
 		}
 	}
-	if ns, err := (kube.Config{Kubeconfig: filepath.Join(t.TempDir(), "none")}).FindOwnNamespace(func(string) (string, bool) { return "", false }); err == nil {
+	if ns, err := (kube.Config{Kubeconfig: filepath.Join(t.TempDir(), "none")}).FindPodOrKubeconfigNamespace(func(string) (string, bool) { return "", false }); err == nil {
 		t.Errorf("got %q of a kubeconfig that is not there", ns)
 	}
 }

@@ -52,18 +52,18 @@ func (f *leaderFence) recordRenewal(start time.Time, held bool) {
 // expired.
 func (f *leaderFence) newFencedConfig(cfg *rest.Config) *rest.Config {
 	fenced := rest.CopyConfig(cfg)
-	fenced.Wrap(func(rt http.RoundTripper) http.RoundTripper { return fencedTransport{rt, f} })
+	fenced.Wrap(func(rt http.RoundTripper) http.RoundTripper { return writeFencedTransport{rt, f} })
 	return fenced
 }
 
-// A fencedTransport sends reads, and the writes that the fence allows.
-type fencedTransport struct {
+// A writeFencedTransport sends reads, and the writes that the fence allows.
+type writeFencedTransport struct {
 	base  http.RoundTripper
 	fence *leaderFence
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t fencedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t writeFencedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if isRead {
 		return t.base.RoundTrip(r)
@@ -78,7 +78,7 @@ func (t fencedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper returns the transport below, so that client-go can close its idle connections.
-func (t fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.base }
+func (t writeFencedTransport) WrappedRoundTripper() http.RoundTripper { return t.base }
 
 // A fencedLock tells a fence when its Lease is renewed and released.
 type fencedLock struct {

@@ -75,7 +75,7 @@ func TestLeaderFence(t *testing.T) {
 					}
 					time.Sleep(r.then)
 				}
-				client := http.Client{Transport: fencedTransport{server, fence}}
+				client := http.Client{Transport: writeFencedTransport{server, fence}}
 				for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
 					server.sent = 0
 					req, err := http.NewRequestWithContext(t.Context(), method, "http://api/nodes", strings.NewReader("{}"))

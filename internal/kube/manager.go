@@ -205,7 +205,7 @@ func (o Options) newRetryingCacheOptions() cache.Options {
 // enableLeaderElection configures the leader election, if it is in use, and the release of
 // the Lease on shutdown. It returns the config of the manager, whose clients do not write
 // after the leadership has expired.
-func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options) (*rest.Config, error) {
+func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options) (fencedConfig *rest.Config, err error) {
 	if l.Name == "" {
 		return cfg, nil
 	}

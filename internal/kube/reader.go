@@ -115,7 +115,7 @@ func (r *Reader) runCacheWithHandlers(ctx context.Context, handlers []ChangeHand
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cache.Start(ctx) }()
-	err := r.startInformersWithHandlers(ctx, handlers)
+	err := r.startInformersWithoutWaiting(ctx, handlers)
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
@@ -125,7 +125,7 @@ func (r *Reader) runCacheWithHandlers(ctx context.Context, handlers []ChangeHand
 	return errors.Join(err, <-ended)
 }
 
-func (r *Reader) startInformersWithHandlers(ctx context.Context, handlers []ChangeHandler) error {
+func (r *Reader) startInformersWithoutWaiting(ctx context.Context, handlers []ChangeHandler) error {
 	for _, h := range handlers {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {

@@ -69,7 +69,7 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	returned := make(chan struct{}, len(parts)) // one element for each part whose Run has returned
 	started := make([]*runningPart, 0, len(parts))
 	for _, part := range parts {
-		started = append(started, startPart(ctx, part, returned))
+		started = append(started, startDetachedPart(ctx, part, returned))
 	}
 
 	if len(parts) > 0 {
@@ -88,9 +88,9 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-// startPart runs a part in its own goroutine, until its stop is called. It sends to returned when the
+// startDetachedPart runs a part in its own goroutine, until its stop is called. It sends to returned when the
 // part's Run returns.
-func startPart(ctx context.Context, part Part, returned chan<- struct{}) *runningPart {
+func startDetachedPart(ctx context.Context, part Part, returned chan<- struct{}) *runningPart {
 	// Detached, because only Run decides when a part stops.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &runningPart{part: part, stop: cancel, done: make(chan error, 1)}

@@ -90,11 +90,11 @@ func CompileAndTest(ctx context.Context, files map[string]string, options Option
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	s.unseen = s.shape.FindUnreferencedTargetObject(compiler)
+	s.unseen = s.shape.FindTargetObjectIfUnreferenced(compiler)
 	if s.query, err = prepareQuery(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	ctx, done := withCPUTimeLimit(ctx, options.TrialCPUTime)
+	ctx, done := withProcessCPUTimeLimit(ctx, options.TrialCPUTime)
 	defer done()
 	if s.tests, err = runPolicyTests(ctx, files, s.shape); err != nil {
 		return nil, fmt.Errorf("test policies: %w", wrapIfContextEnded(ctx, err))

@@ -112,7 +112,7 @@ func compileConditionModule(ctx context.Context, module string, shape *inputShap
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	c = &Condition{shape: shape, unseen: shape.FindUnreferencedTargetObject(compiler)}
+	c = &Condition{shape: shape, unseen: shape.FindTargetObjectIfUnreferenced(compiler)}
 	if c.allow, err = prepareQuery(ctx, compiler, allow); err != nil {
 		return nil, err
 	}

@@ -15,10 +15,10 @@ var ErrUnfinished = errors.New("not finished")
 // cpuLook is the interval at which the CPU time of the process is checked.
 const cpuLook = 50 * time.Millisecond
 
-// withCPUTimeLimit returns a context that ends when the process has used an amount of CPU time. Unlike a
+// withProcessCPUTimeLimit returns a context that ends when the process has used an amount of CPU time. Unlike a
 // deadline, it does not advance while the process or the machine is paused. The returned function
 // releases the context.
-func withCPUTimeLimit(ctx context.Context, limit time.Duration) (limited context.Context, stop func()) {
+func withProcessCPUTimeLimit(ctx context.Context, limit time.Duration) (limited context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	begin, done := processCPUTime(), make(chan struct{})
 	go func() {

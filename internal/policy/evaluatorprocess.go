@@ -40,15 +40,15 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 	if os.Args[0] != childName || len(os.Args) != 2 {
 		return
 	}
-	if err := limitSelfAndAnswer(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
+	if err := limitSelfAndAnswerOnce(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		syscall.Exit(1) // main must not run
 	}
 	syscall.Exit(0)
 }
 
-// limitSelfAndAnswer answers one question within the limits of a process; one of them is the CPU time.
-func limitSelfAndAnswer(ctx context.Context, cpuLimit string, in io.Reader, out io.Writer) error {
+// limitSelfAndAnswerOnce answers one question within the limits of a process; one of them is the CPU time.
+func limitSelfAndAnswerOnce(ctx context.Context, cpuLimit string, in io.Reader, out io.Writer) error {
 	most, err := time.ParseDuration(cpuLimit)
 	if err != nil {
 		return fmt.Errorf("read the limit of CPU time: %w", err)

@@ -140,9 +140,9 @@ func (s *inputShape) buildVisibleSchema() map[string]any {
 	return m
 }
 
-// FindUnreferencedTargetObject returns the part of an input that modules cannot see, because no reference leads there. It
+// FindTargetObjectIfUnreferenced returns the part of an input that modules cannot see, because no reference leads there. It
 // is the target object, more than half of an input, if no module refers to it. Nil means nothing.
-func (s *inputShape) FindUnreferencedTargetObject(compiler *ast.Compiler) *inputShape {
+func (s *inputShape) FindTargetObjectIfUnreferenced(compiler *ast.Compiler) *inputShape {
 	path := []string{"target", "object"}
 	at := s
 	for _, name := range path {

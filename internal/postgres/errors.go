@@ -50,14 +50,14 @@ func ViolatedConstraint(err error) string {
 // markIfUnavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
 // not one.
 func markIfUnavailable(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLost(ctx, err) {
+	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLostOrUnusable(ctx, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// isConnectionLost reports whether err means that the connection is no longer usable.
-func isConnectionLost(ctx context.Context, err error) bool {
+// isConnectionLostOrUnusable reports whether err means that the connection is no longer usable.
+func isConnectionLostOrUnusable(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false // the caller gave up, which does not concern the server
 	}

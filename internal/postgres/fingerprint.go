@@ -75,14 +75,14 @@ func computeFingerprints(migrations fs.FS) (hashByVersion map[int64]string, err 
 		if err != nil {
 			return nil, err
 		}
-		out[version] = hashMigrationContent(text)
+		out[version] = hashMigrationIgnoringComments(text)
 	}
 	return out, nil
 }
 
-// hashMigrationContent returns the hash of a migration without comments and empty lines, which have no
+// hashMigrationIgnoringComments returns the hash of a migration without comments and empty lines, which have no
 // effect on the database.
-func hashMigrationContent(text []byte) string {
+func hashMigrationIgnoringComments(text []byte) string {
 	h := sha256.New()
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, " \t\r\n")
@@ -143,15 +143,15 @@ func (p *Pool) queryFingerprints(ctx context.Context, query string) (found []fin
 	return found, rows.Err()
 }
 
-// A fingerprintLocker checks and records the fingerprints as soon as it has the
+// A fingerprintStoringLocker checks and records the fingerprints as soon as it has the
 // lock under which migrations run.
-type fingerprintLocker struct {
+type fingerprintStoringLocker struct {
 	locker lock.SessionLocker
 	want   map[int64]string
 }
 
 // SessionLock takes the lock. It fails if the applied migrations have other content.
-func (l fingerprintLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+func (l fingerprintStoringLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if err := l.locker.SessionLock(ctx, conn); err != nil {
 		return err
 	}
@@ -162,12 +162,12 @@ func (l fingerprintLocker) SessionLock(ctx context.Context, conn *sql.Conn) erro
 }
 
 // SessionUnlock releases the lock.
-func (l fingerprintLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+func (l fingerprintStoringLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return l.locker.SessionUnlock(ctx, conn)
 }
 
 // checkAndStoreFingerprints records the fingerprints of the pending migrations.
-func (l fingerprintLocker) checkAndStoreFingerprints(ctx context.Context, conn *sql.Conn) error {
+func (l fingerprintStoringLocker) checkAndStoreFingerprints(ctx context.Context, conn *sql.Conn) error {
 	have, err := readAppliedFingerprints(ctx, conn)
 	if err == nil {
 		err = compareFingerprints(have, l.want)
@@ -195,9 +195,9 @@ func (l fingerprintLocker) checkAndStoreFingerprints(ctx context.Context, conn *
 	return nil
 }
 
-// checkAppliedMigrations compares the applied migrations with the expected ones. It does not need the
+// checkAppliedMigrationHashes compares the applied migrations with the expected ones. It does not need the
 // migration lock, because a fingerprint is written before its migration.
-func checkAppliedMigrations(ctx context.Context, db *sql.DB, expected map[int64]string) error {
+func checkAppliedMigrationHashes(ctx context.Context, db *sql.DB, expectedHashes map[int64]string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func checkAppliedMigrations(ctx context.Context, db *sql.DB, expected map[int64]
 	if err != nil {
 		return err
 	}
-	return compareFingerprints(have, expected)
+	return compareFingerprints(have, expectedHashes)
 }
 
 // readAppliedFingerprints returns the applied migrations with their fingerprints, if recorded.

@@ -53,7 +53,7 @@ func TestIncompatibleSchemaIsRejected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRejected(t, tc.reason+": CheckSchema", pgtest.Open(t, url).CheckSchemaUpToDate(t.Context()), tc.want)
+			wantRejected(t, tc.reason+": CheckSchema", pgtest.Open(t, url).CheckSchemaNotBehindOrAltered(t.Context()), tc.want)
 			wantRejected(t, tc.reason+": Migrate", postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)), tc.want)
 		})
 	}
@@ -102,20 +102,20 @@ func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 	if err := postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if err := pgtest.Open(t, url).CheckSchemaUpToDate(t.Context()); err != nil {
+	if err := pgtest.Open(t, url).CheckSchemaNotBehindOrAltered(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestFingerprintsAreReadable checks that every server's role can read the fingerprints.
 func TestFingerprintsAreReadable(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	for _, role := range []string{"fleet_api", "cluster_worker", "execution_controller", "execution_auditor", "fleet_console"} {
 		pool, err := postgres.New(postgres.Config{URL: owner(url).URL, Role: role}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := pool.CheckSchemaUpToDate(t.Context()); err != nil {
+		if err := pool.CheckSchemaNotBehindOrAltered(t.Context()); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
 		pool.Close()

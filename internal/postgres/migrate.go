@@ -31,9 +31,9 @@ const (
 // ErrSchemaBehind means that a migration of this program has not been run.
 var ErrSchemaBehind = errors.New("the database schema is not up to date")
 
-// CheckSchemaUpToDate returns an error if the schema is behind, or was created by other migrations. A
+// CheckSchemaNotBehindOrAltered returns an error if the schema is behind, or was created by other migrations. A
 // schema that is ahead belongs to a newer release, and this program supports it.
-func (p *Pool) CheckSchemaUpToDate(ctx context.Context) error {
+func (p *Pool) CheckSchemaNotBehindOrAltered(ctx context.Context) error {
 	var have int64
 	err := p.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from "+versionTable+" where is_applied").Scan(&have)
 	switch {
@@ -85,7 +85,7 @@ func runMigrations(ctx context.Context, cfg Config, migrations fs.FS, log *slog.
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations,
 		goose.WithTableName(versionTable),
-		goose.WithSessionLocker(fingerprintLocker{locker: locker, want: want}),
+		goose.WithSessionLocker(fingerprintStoringLocker{locker: locker, want: want}),
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(slog.New(slog.DiscardHandler)), // the applied migrations are logged below
 	)
@@ -95,7 +95,7 @@ func runMigrations(ctx context.Context, cfg Config, migrations fs.FS, log *slog.
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}
 	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		// If nothing is pending, Up does not lock, and so the locker does not check.
-		if err := checkAppliedMigrations(ctx, db, want); err != nil {
+		if err := checkAppliedMigrationHashes(ctx, db, want); err != nil {
 			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
 		}
 		return applyPendingMigrations(ctx, provider, log)

@@ -42,7 +42,7 @@ func TestAnIgnoredFailureEndsTheTransaction(t *testing.T) {
 	}
 	for name, fail := range cases {
 		t.Run(name, func(t *testing.T) {
-			url := pgtest.NewDatabaseURL(t)
+			url := pgtest.NewMigratedDatabaseURL(t)
 			p := pgtest.Open(t, url)
 			var first error
 			err := p.RunInTx(t.Context(), postgres.Scope{Tenant: "a"}, func(ctx context.Context, tx postgres.Tx) error {
@@ -97,7 +97,7 @@ func TestKeptPlans(t *testing.T) {
 	const byKey = "select name from tenant.resources where id = $1 and kind = 'Cluster'"
 	type plans struct{ Statements, Generic, Custom int }
 	for keep, want := range map[bool]plans{true: {Statements: 2, Generic: 6}, false: {Statements: 1, Custom: 6}} {
-		url := pgtest.NewDatabaseURL(t)
+		url := pgtest.NewMigratedDatabaseURL(t)
 		owner, err := pgx.Connect(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)

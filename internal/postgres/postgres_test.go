@@ -48,7 +48,7 @@ func countVisible(t *testing.T, p *postgres.Pool, s postgres.Scope) int {
 }
 
 func TestAScopeSeesItsTenantAlone(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	p := pgtest.Open(t, url)
 	owner := connect(t, url)
 	for _, row := range [][2]string{{"a", "one"}, {"a", "two"}, {"b", "one"}} {
@@ -83,7 +83,7 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 }
 
 func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	run(t, connect(t, url), insertCluster, "a", "one")
 	p := pgtest.Open(t, url)
 	n := 0
@@ -103,7 +103,7 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 // TestARoleThatNothingBindsIsRefused refuses a role that sees everything, because the pool would
 // show all rows to all tenants.
 func TestARoleThatNothingBindsIsRefused(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connect(t, url)
 	run(t, conn, `create role unbound_owner; grant usage on schema tenant to unbound_owner; alter table tenant.resources owner to unbound_owner`)
 	t.Cleanup(func() {
@@ -196,7 +196,7 @@ func TestQueuedStatementsRunInOrder(t *testing.T) {
 }
 
 func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
-	cfg := pgtest.Config(pgtest.NewDatabaseURL(t))
+	cfg := pgtest.Config(pgtest.NewMigratedDatabaseURL(t))
 	cfg.StatementTimeout = 50 * time.Millisecond
 	p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -216,7 +216,7 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 }
 
 func TestTheRolesOfComponentsAreTaken(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	for _, role := range []string{postgres.RoleFleetAPI, postgres.RoleClusterWorker} {
 		cfg := pgtest.Config(url)
 		cfg.Role = role
@@ -225,7 +225,7 @@ func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Close)
-		if err := p.CheckSchemaUpToDate(t.Context()); err != nil {
+		if err := p.CheckSchemaNotBehindOrAltered(t.Context()); err != nil {
 			t.Errorf("as %s: %v", role, err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 
 // TestAPoolProbesAsOftenAsItIsTold checks the probe interval.
 func TestAPoolProbesAsOftenAsItIsTold(t *testing.T) {
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	for name, every := range map[string]time.Duration{"often": time.Millisecond, "seldom": time.Hour} {
 		cfg := pgtest.Config(url)
 		cfg.ApplicationName, cfg.ProbeEvery = name, every

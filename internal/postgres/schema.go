@@ -27,7 +27,7 @@ type schemaAttempt struct{ err error }
 // has foreign migrations.
 func NewSchemaWaiter(pool *Pool, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error {
-		err := pool.CheckSchemaUpToDate(ctx)
+		err := pool.CheckSchemaNotBehindOrAltered(ctx)
 		if errors.Is(err, ErrSchemaIncompatible) {
 			return backoff.Permanent(err)
 		}

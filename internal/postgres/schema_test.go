@@ -13,7 +13,7 @@ import (
 // of syncs refers to tenant.clusters and is maintained by its triggers, while all writes go to the
 // parent table.
 func TestAPartitionCanBeReferredTo(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	run(t, conn, `create table tenant.noted_clusters (cluster_id uuid primary key references tenant.clusters (id) on delete cascade)`)
 	run(t, conn, insertCluster, "t", "one")
 	run(t, conn, `insert into tenant.noted_clusters select id from tenant.resources`)
@@ -27,7 +27,7 @@ func TestAPartitionCanBeReferredTo(t *testing.T) {
 }
 
 func TestWhichTriggersFire(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	run(t, conn, `
 		create table fired (seq serial, what text);
 		create function note() returns trigger language plpgsql as $$
@@ -53,7 +53,7 @@ func TestWhichTriggersFire(t *testing.T) {
 }
 
 func TestAReportIsAnUpdateInPlace(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	run(t, conn, insertCluster, "t", "one")
 	for range 5 {
 		run(t, conn, `update tenant.resources set phase = 'Ready', observed_generation = observed_generation + 1,
@@ -69,7 +69,7 @@ func TestAReportIsAnUpdateInPlace(t *testing.T) {
 // TestEveryTableIsUnderRowLevelSecurity checks that row-level security is enabled on every table. A
 // direct read of a partition then sees no rows without a policy.
 func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	got := texts(t, conn, `
 		select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
 		where n.nspname = 'tenant' and c.relkind in ('r', 'p') and not c.relrowsecurity`)
@@ -81,7 +81,7 @@ func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
 // TestEveryPartitionNotesWhatIsAdded checks the triggers of each partition. A statement trigger
 // fires only for the named table, so a new partition needs its own.
 func TestEveryPartitionNotesWhatIsAdded(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	got := texts(t, conn, `
 		select p.relid::regclass::text from pg_partition_tree('tenant.resources') p
 		where not exists (select from pg_trigger g where g.tgrelid = p.relid and g.tgname = 'log_added' and g.tgenabled = 'O')`)
@@ -92,7 +92,7 @@ func TestEveryPartitionNotesWhatIsAdded(t *testing.T) {
 
 // TestAKindStays checks that a row cannot move between partitions.
 func TestAKindStays(t *testing.T) {
-	conn := connect(t, pgtest.NewDatabaseURL(t))
+	conn := connect(t, pgtest.NewMigratedDatabaseURL(t))
 	run(t, conn, insertCluster, "t", "one")
 	for _, table := range []string{"tenant.resources", "tenant.clusters"} {
 		if _, err := conn.Exec(t.Context(), "update "+table+" set kind = 'Workload'"); err == nil {

@@ -117,7 +117,7 @@ func (s *Standby) Run(ctx context.Context) error {
 	defer func() { closeConn(ctx, conn) }()
 	for {
 		// If the primary is unavailable, the positions from before still bound the lag.
-		primaryErr := s.measurePrimary(ctx)
+		primaryErr := s.recordPrimaryWALAndRenewFeed(ctx)
 		var err error
 		if conn, err = s.checkStandby(ctx, conn); err != nil {
 			err = errors.Join(err, primaryErr)
@@ -132,9 +132,9 @@ func (s *Standby) Run(ctx context.Context) error {
 	}
 }
 
-// measurePrimary records the position of the primary. After a failover it begins the new epoch first, because the standby
+// recordPrimaryWALAndRenewFeed records the position of the primary. After a failover it begins the new epoch first, because the standby
 // proves with it that it follows the new primary.
-func (s *Standby) measurePrimary(ctx context.Context) error {
+func (s *Standby) recordPrimaryWALAndRenewFeed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(probeTimeout, s.maxLag/2))
 	defer cancel()
 	now := time.Now()

@@ -77,7 +77,7 @@ func parseReadToken(text string) (readToken, error) {
 
 // ReadToken returns the token with which a read finds everything that was committed before the call. It returns "" if
 // no standby is configured.
-func (s *Standby) ReadToken(ctx context.Context) string {
+func (s *Standby) ReadToken(ctx context.Context) (primaryPosition string) {
 	if s.pool == nil {
 		return ""
 	}
@@ -95,21 +95,21 @@ func (s *Standby) ReadToken(ctx context.Context) string {
 // RunRead calls read with a context whose batches run on the standby, if that is usable and has replayed the position of
 // a token. If it is not, or if read fails, RunRead calls read with ctx itself. A read that failed must have had no effect.
 // A malformed token is an error, without a call.
-func (s *Standby) RunRead(ctx context.Context, after string, read func(context.Context) error) error {
+func (s *Standby) RunRead(ctx context.Context, after string, readStandbyOrPrimary func(context.Context) error) error {
 	token, err := parseReadToken(after)
 	if err != nil {
 		return err
 	}
 	if s.pool == nil {
-		return read(ctx)
+		return readStandbyOrPrimary(ctx)
 	}
-	if err = s.runOnStandby(ctx, token, read); err == nil || ctx.Err() != nil {
+	if err = s.runOnStandby(ctx, token, readStandbyOrPrimary); err == nil || ctx.Err() != nil {
 		s.metrics.onStandby.Inc()
 		return err
 	}
 	s.metrics.onPrimary.Inc()
 	s.log.DebugContext(ctx, "read uses the primary", "err", err)
-	return read(ctx)
+	return readStandbyOrPrimary(ctx)
 }
 
 func (s *Standby) runOnStandby(ctx context.Context, token readToken, read func(context.Context) error) error {

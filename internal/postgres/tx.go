@@ -121,14 +121,14 @@ func (p *Pool) queueAndSendBatch(ctx context.Context, queue func(*pgx.Batch, *ti
 }
 
 // sendBatch runs a batch on a connection that fulfils what a read requires, nil for nothing.
-func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, read *standbyRead) error {
+func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, replayRequirement *standbyRead) error {
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer conn.Release()
-	if read != nil {
-		if _, err := read.requireReplay(ctx, conn); err != nil {
+	if replayRequirement != nil {
+		if _, err := replayRequirement.requireReplay(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -141,9 +141,9 @@ func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, read *standbyRead) e
 //
 // The transaction begins with its first statement, in the same round trip. Statements that run queues are sent
 // with the next one, or with the commit.
-func (p *Pool) RunInTx(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
+func (p *Pool) RunInTx(ctx context.Context, scope Scope, runOnceOrMore func(context.Context, Tx) error) error {
 	for try := 1; ; try++ {
-		err := p.runTxOnce(ctx, scope, run)
+		err := p.runTxOnce(ctx, scope, runOnceOrMore)
 		code := SQLState(err)
 		isConflict := code == codeSerialization || code == codeDeadlock
 		if !isConflict || try == maxTries || ctx.Err() != nil {
@@ -170,7 +170,7 @@ func (p *Pool) runTxOnce(ctx context.Context, scope Scope, run func(context.Cont
 // dropIdleConnsIfLost closes the idle connections if err means that their server is gone, because then
 // all of them are dead. It reports whether it closed them.
 func (p *Pool) dropIdleConnsIfLost(ctx context.Context, err error) (dropped bool) {
-	if !isConnectionLost(ctx, err) {
+	if !isConnectionLostOrUnusable(ctx, err) {
 		return false
 	}
 	p.pool.Reset()

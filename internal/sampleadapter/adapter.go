@@ -64,9 +64,9 @@ type Config struct {
 	Workers int
 }
 
-// SampleConfigs returns the three sample adapters. Each equals base except for its name and the adapter
+// ChainedSampleConfigs returns the three sample adapters. Each equals base except for its name and the adapter
 // that it waits for.
-func SampleConfigs(base Config) []Config {
+func ChainedSampleConfigs(base Config) []Config {
 	list := make([]Config, 0, 3)
 	after := ""
 	for _, name := range []string{Validation, DNS, Provisioning} {

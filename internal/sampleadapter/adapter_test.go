@@ -48,7 +48,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestSamples(t *testing.T) {
 	t.Parallel()
-	got := SampleConfigs(Config{Latency: time.Second, Seed: 7})
+	got := ChainedSampleConfigs(Config{Latency: time.Second, Seed: 7})
 	want := []Config{
 		{Name: Validation, Latency: time.Second, Seed: 7},
 		{Name: DNS, After: Validation, Latency: time.Second, Seed: 7},
@@ -67,7 +67,7 @@ func TestEveryEventIsReported(t *testing.T) {
 		fleet, broker := newFakeFleet(), newFakeBroker()
 		var stops []func()
 		var adapters []*Adapter
-		for _, cfg := range SampleConfigs(Config{Latency: 200 * time.Millisecond}) {
+		for _, cfg := range ChainedSampleConfigs(Config{Latency: 200 * time.Millisecond}) {
 			a := newAdapter(t, cfg, Deps{Consumer: broker, Fleet: fleet})
 			adapters = append(adapters, a)
 			stops = append(stops, start(t, a))

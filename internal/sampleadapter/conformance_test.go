@@ -13,7 +13,7 @@ import (
 // TestConformance runs the suite for adapters against the sample adapters.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range SampleConfigs(Config{}) {
+	for _, cfg := range ChainedSampleConfigs(Config{}) {
 		t.Run(cfg.Name, func(t *testing.T) {
 			t.Parallel()
 			var broken atomic.Bool

@@ -31,7 +31,7 @@ func (p *decisionPass) decideAndDispatch(ctx context.Context, it *source.Item) e
 	if verdict.ShouldPublish {
 		return p.dispatchEvent(ctx, it, verdict)
 	}
-	p.recordSkipped(ctx, it, verdict, due)
+	p.recordSkippedAndScheduleNext(ctx, it, verdict, due)
 	return nil
 }
 
@@ -67,7 +67,7 @@ func (p *decisionPass) countAndDecideResource(ctx context.Context, it *source.It
 		p.list.ready++
 	}
 	p.fillEarlyAndFirstSeen(it)
-	p.recordUnobservedGeneration(it)
+	p.recordOrClearUnobserved(it)
 	verdict := p.profile.Decide(&it.Resource, p.now)
 	if verdict.Err != nil {
 		p.reporter.logDecisionError(ctx, it, verdict.Err)
@@ -136,9 +136,9 @@ func (p *decisionPass) fillEarlyAndFirstSeen(it *source.Item) {
 	}
 }
 
-// recordUnobservedGeneration records since when the generation of a resource has waited for its
+// recordOrClearUnobserved records since when the generation of a resource has waited for its
 // adapters.
-func (p *decisionPass) recordUnobservedGeneration(it *source.Item) {
+func (p *decisionPass) recordOrClearUnobserved(it *source.Item) {
 	res := &it.Resource
 	observed := res.Generation <= res.ObservedGeneration
 	notReported := res.ObservedGeneration == 0 && !p.usesGenerations

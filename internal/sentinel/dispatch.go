@@ -69,8 +69,8 @@ func (p *decisionPass) countDispatched(it *source.Item) {
 	}
 }
 
-// recordSkipped skips a resource that is not due, or is due and has to wait.
-func (p *decisionPass) recordSkipped(ctx context.Context, it *source.Item, verdict decision.Verdict, due bool) {
+// recordSkippedAndScheduleNext skips a resource that is not due, or is due and has to wait.
+func (p *decisionPass) recordSkippedAndScheduleNext(ctx context.Context, it *source.Item, verdict decision.Verdict, due bool) {
 	switch {
 	case p.index != nil: // a round counts all resources that it does not read as skipped
 		if !due {

@@ -68,9 +68,9 @@ func (s *Sentinel) newFollower(mode Mode) *follower {
 	return f
 }
 
-// runFollower runs a follower until ctx ends, the API withdraws the feature, or the API offers a
+// runFollowerUntilFeedEnds runs a follower until ctx ends, the API withdraws the feature, or the API offers a
 // better one. If the feature was withdrawn, the sentinel does not use it for some time.
-func (s *Sentinel) runFollower(ctx context.Context, mode Mode) {
+func (s *Sentinel) runFollowerUntilFeedEnds(ctx context.Context, mode Mode) {
 	interval := s.cfg.Source.FullSweepInterval
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", interval)
 	f := s.newFollower(mode)

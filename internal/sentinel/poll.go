@@ -17,7 +17,7 @@ func (f *follower) runPolls(ctx context.Context) {
 		err := f.pollOnce(ctx)
 		took := time.Since(begin)
 		if err == nil {
-			f.sentinel.reporter.reportPollOverrun(ctx, took, f.sentinel.cfg.PollInterval)
+			f.sentinel.reporter.reportIfPollOverran(ctx, took, f.sentinel.cfg.PollInterval)
 		}
 		wait := f.sentinel.cfg.delayUntilNextPoll(took, err)
 		f.sentinel.heartbeat.recordProgress(wait)

@@ -144,7 +144,7 @@ func (p *eventPublisher) recordFailed(ctx context.Context, j *job, err error) {
 
 // recordPublished records, counts and logs that the broker has confirmed an event.
 func (p *eventPublisher) recordPublished(ctx context.Context, j *job, took time.Duration) {
-	p.memory.MarkConfirmed(j.key, j.generation, j.requestedAt)
+	p.memory.MarkConfirmedUnlessOvertaken(j.key, j.generation, j.requestedAt)
 	p.reporter.logged.failed.forgetResource(j.key)
 	p.record.RecordConfirmed(j.id, j.eventID, time.Now())
 

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A rateLimiter limits the number of requests per second. Each caller that is too early waits for
+// A requestRateLimiter limits the number of requests per second. Each caller that is too early waits for
 // its slot.
-type rateLimiter struct {
+type requestRateLimiter struct {
 	interval time.Duration // between two slots
 
 	mu   sync.Mutex
@@ -24,7 +24,7 @@ type rateLimiter struct {
 const maxUnusedTime = 100 * time.Millisecond
 
 // waitForSlot takes the next slot and waits for it.
-func (p *rateLimiter) waitForSlot(ctx context.Context) error {
+func (p *requestRateLimiter) waitForSlot(ctx context.Context) error {
 	now := time.Now()
 	slot := p.takeSlot(now)
 	if !slot.After(now) {
@@ -34,7 +34,7 @@ func (p *rateLimiter) waitForSlot(ctx context.Context) error {
 }
 
 // takeSlot returns the next free slot, and reserves it for the caller.
-func (p *rateLimiter) takeSlot(now time.Time) (slot time.Time) {
+func (p *requestRateLimiter) takeSlot(now time.Time) (slot time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	earliest := now.Add(-maxUnusedTime)
@@ -49,7 +49,7 @@ func (p *rateLimiter) takeSlot(now time.Time) (slot time.Time) {
 // A rateLimitedAPI sends requests no faster than the configuration allows.
 type rateLimitedAPI struct {
 	api     api
-	limiter *rateLimiter
+	limiter *requestRateLimiter
 }
 
 // ListPage waits for a slot and reads a page.

@@ -49,7 +49,7 @@ func NewLoadErrors(reg prometheus.Registerer) *LoadErrors {
 
 // CountLoadFailure counts a failure. The resource type is that of the configuration, as far as it
 // is known. A type that is not a collection counts as unknown.
-func (l *LoadErrors) CountLoadFailure(resourceType string) error {
+func (l *LoadErrors) CountLoadFailure(resourceType string) (registerErr error) {
 	if l.reg == nil {
 		return nil
 	}

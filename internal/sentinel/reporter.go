@@ -112,8 +112,8 @@ func (r *reporter) countAndStoreAPIError(last *lastError, err error) {
 	last.store(err)
 }
 
-// reportPollOverrun counts and logs a poll that took longer than the poll interval.
-func (r *reporter) reportPollOverrun(ctx context.Context, took, interval time.Duration) {
+// reportIfPollOverran counts and logs a poll that took longer than the poll interval.
+func (r *reporter) reportIfPollOverran(ctx context.Context, took, interval time.Duration) {
 	if took <= interval || ctx.Err() != nil {
 		return
 	}

@@ -183,7 +183,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		shard:     deps.Shard,
 		part:      deps.Part,
 		profile:   profile,
-		api:       rateLimitedAPI{api: deps.API, limiter: &rateLimiter{interval: requestInterval}},
+		api:       rateLimitedAPI{api: deps.API, limiter: &requestRateLimiter{interval: requestInterval}},
 		publisher: deps.Publisher,
 		log:       deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
 		tracer:    deps.Tracer,
@@ -308,7 +308,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		begin := time.Now()
 		err := s.runSweepRound(ctx, epoch.beginList())
 		if offer, ok := errors.AsType[offerError](err); ok {
-			s.runFollower(ctx, offer.mode)
+			s.runFollowerUntilFeedEnds(ctx, offer.mode)
 			continue
 		}
 		if errors.Is(err, errShardChanged) {
@@ -317,7 +317,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		}
 		took := time.Since(begin)
 		if err == nil {
-			s.reporter.reportPollOverrun(ctx, took, s.cfg.PollInterval)
+			s.reporter.reportIfPollOverran(ctx, took, s.cfg.PollInterval)
 		}
 		wait := s.cfg.delayUntilNextPoll(took, err)
 		s.heartbeat.recordProgress(wait)

@@ -121,7 +121,7 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 	case s.kind == list && n.Kind == yaml.SequenceNode:
 		l.decodeList(n, s, v, path)
 	case s.kind == mapping && n.Kind == yaml.MappingNode:
-		l.decodeMapping(n, s, v, path)
+		l.decodeMap(n, s, v, path)
 	case s.kind == ordered && n.Kind == yaml.MappingNode:
 		v.Set(reflect.ValueOf(l.decodeOrderedMap(n, path)))
 	default:
@@ -220,17 +220,17 @@ func (l *loader) decodeFromNamedFile(n *yaml.Node, f *field, v reflect.Value, pa
 func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	out := reflect.MakeSlice(s.typ, len(n.Content), len(n.Content))
 	for i, en := range n.Content {
-		setDefaults(s.elem, out.Index(i))
+		setDefaultsWhereZero(s.elem, out.Index(i))
 		l.decodeNode(en, s.elem, out.Index(i), path+"["+strconv.Itoa(i)+"]")
 	}
 	v.Set(out)
 }
 
-func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path string) {
+func (l *loader) decodeMap(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	out := reflect.MakeMapWithSize(s.typ, len(n.Content)/2)
 	for _, pair := range l.listValidPairs(n, path) {
 		element := reflect.New(s.elem.typ).Elem()
-		setDefaults(s.elem, element)
+		setDefaultsWhereZero(s.elem, element)
 		l.decodeNode(pair.value, s.elem, element, path+"["+pair.key.Value+"]")
 		out.SetMapIndex(reflect.ValueOf(pair.key.Value).Convert(s.typ.Key()), element)
 	}

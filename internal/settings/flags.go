@@ -13,7 +13,7 @@ import (
 // has registered before with the same type is shared; any other existing flag of the name makes
 // pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
-	for _, setting := range listSettings(readShapeAndDefaults(cfg)) {
+	for _, setting := range listSettings(readShapeAndSetDefaults(cfg)) {
 		f := setting.field
 		if f.flag == "" {
 			continue

@@ -39,7 +39,7 @@ type Entry struct {
 // Reference describes every setting of cfg, a pointer to a struct, in order, including those within
 // lists and maps.
 func Reference(cfg any) []Entry {
-	return collectReferenceEntries(readShapeAndDefaults(cfg))
+	return collectReferenceEntries(readShapeAndSetDefaults(cfg))
 }
 
 func collectReferenceEntries(s *shape, defaults reflect.Value) []Entry {
@@ -61,7 +61,7 @@ func collectReferenceEntries(s *shape, defaults reflect.Value) []Entry {
 		out = append(out, e)
 		if elem := f.shape.elem; elem != nil && elem.kind == section {
 			ev := reflect.New(elem.typ).Elem()
-			setDefaults(elem, ev)
+			setDefaultsWhereZero(elem, ev)
 			out = append(out, collectReferenceEntries(elem, ev)...)
 		}
 	}

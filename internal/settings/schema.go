@@ -18,7 +18,7 @@ const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms
 // struct. It accepts only keys and types that Load accepts. Load has further rules, and accepts an
 // unquoted number if the schema requires a string.
 func Schema(cfg any, title string) ([]byte, error) {
-	s := newSchema(readShapeAndDefaults(cfg))
+	s := newSchema(readShapeAndSetDefaults(cfg))
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = title
 	out, err := json.MarshalIndent(s, "", "  ")

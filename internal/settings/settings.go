@@ -84,7 +84,7 @@ type Context struct {
 // Load fills cfg, a pointer to a struct, from src and validates it. The error joins one error for
 // each problem; cfg must then not be used.
 func Load(cfg any, src Source) (*Report, error) {
-	root, value := readShapeAndDefaults(cfg)
+	root, value := readShapeAndSetDefaults(cfg)
 	l := &loader{
 		src:     src,
 		root:    root,

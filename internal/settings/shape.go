@@ -50,19 +50,19 @@ type field struct {
 // maxNesting is deeper than any real configuration; a type that contains itself reaches it.
 const maxNesting = 16
 
-// readShapeAndDefaults reads the tags of the struct to which cfg points, and sets their defaults in it.
-func readShapeAndDefaults(cfg any) (*shape, reflect.Value) {
+// readShapeAndSetDefaults reads the tags of the struct to which cfg points, and sets their defaults in it.
+func readShapeAndSetDefaults(cfg any) (*shape, reflect.Value) {
 	pointer := reflect.ValueOf(cfg)
 	if pointer.Kind() != reflect.Pointer || pointer.IsNil() || pointer.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("settings: want a pointer to a struct, not a %T", cfg))
 	}
 	root := describeType(pointer.Type().Elem(), "", 0)
-	setDefaults(root, pointer.Elem())
+	setDefaultsWhereZero(root, pointer.Elem())
 	return root, pointer.Elem()
 }
 
-// setDefaults sets the default of the tag for every zero setting below s.
-func setDefaults(s *shape, v reflect.Value) {
+// setDefaultsWhereZero sets the default of the tag for every zero setting below s.
+func setDefaultsWhereZero(s *shape, v reflect.Value) {
 	for _, setting := range listSettings(s, v) {
 		f := setting.field
 		if !f.hasDefault || !setting.value.IsZero() {

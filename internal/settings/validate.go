@@ -32,7 +32,7 @@ func (c validator) validateSection(s *shape, v reflect.Value, path string) {
 
 // validateValue checks the value of a field of section against rules, up to the first that it breaks,
 // and then the rules of its parts.
-func (c validator) validateValue(s *shape, section reflect.Value, at violation, rules []string) {
+func (c validator) validateValue(s *shape, parentSection reflect.Value, at violation, rules []string) {
 	for i, text := range rules {
 		at.rule, at.param, _ = strings.Cut(text, "=")
 		switch at.rule {
@@ -41,10 +41,10 @@ func (c validator) validateValue(s *shape, section reflect.Value, at violation, 
 				return
 			}
 		case "dive":
-			c.validateElements(s, section, at, rules[i+1:])
+			c.validateElements(s, parentSection, at, rules[i+1:])
 			return
 		default:
-			if at.isViolated(section) {
+			if at.isViolated(parentSection) {
 				if !hasProblemAtOrAbove(c.loader.bad, at.path) {
 					c.loader.addProblemf(c.findOrigin(at.path), "%s", c.describeViolation(at))
 				}
@@ -74,22 +74,22 @@ func isKnownRule(name string) bool {
 }
 
 // isViolated reports whether the value breaks the rule. Parameters name fields of section.
-func (v violation) isViolated(section reflect.Value) bool {
+func (v violation) isViolated(parentSection reflect.Value) bool {
 	switch v.rule {
 	case "required":
 		return !isGiven(v.value)
 	case "required_with":
-		return isGiven(section.FieldByName(v.param)) && !isGiven(v.value)
+		return isGiven(parentSection.FieldByName(v.param)) && !isGiven(v.value)
 	case "oneof":
 		return !slices.Contains(strings.Fields(v.param), fmt.Sprint(v.value))
 	case "gt":
-		return compareWithLimit(v.value, v.param) <= 0
+		return compareValueOrLengthWithLimit(v.value, v.param) <= 0
 	case "gte", "min":
-		return compareWithLimit(v.value, v.param) < 0
+		return compareValueOrLengthWithLimit(v.value, v.param) < 0
 	case "lt":
-		return compareWithLimit(v.value, v.param) >= 0
+		return compareValueOrLengthWithLimit(v.value, v.param) >= 0
 	case "lte", "max":
-		return compareWithLimit(v.value, v.param) > 0
+		return compareValueOrLengthWithLimit(v.value, v.param) > 0
 	case "url":
 		return !isURL(v.value.String())
 	case "http_url":
@@ -126,8 +126,8 @@ func isGiven(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// compareWithLimit compares a number, or the length of a text, list or map, with a limit.
-func compareWithLimit(v reflect.Value, limit string) int {
+// compareValueOrLengthWithLimit compares a number, or the length of a text, list or map, with a limit.
+func compareValueOrLengthWithLimit(v reflect.Value, limit string) int {
 	if d, err := time.ParseDuration(limit); err == nil && v.Type() == reflect.TypeFor[time.Duration]() {
 		return cmp.Compare(v.Int(), int64(d))
 	}
@@ -242,8 +242,8 @@ func (v violation) describeLimit() string {
 	return "must be " + what + " " + v.param
 }
 
-func formatComparison(rule string) string {
-	switch rule {
+func formatComparison(ruleName string) string {
+	switch ruleName {
 	case "gt":
 		return "more than"
 	case "gte", "min":

@@ -45,7 +45,7 @@ type fixture struct {
 // newFixture makes a fixture with a database of its own on the server of the tests.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newFixtureOn(t, pgtest.NewDatabaseURL(t), uint64(time.Now().UnixNano()))
+	return newFixtureOn(t, pgtest.NewMigratedDatabaseURL(t), uint64(time.Now().UnixNano()))
 }
 
 // newFixtureOn makes a fixture with a database.

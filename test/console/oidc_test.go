@@ -25,7 +25,7 @@ func testIssuer(r run) {
 		t.Fatal(err)
 	}
 	fleet, console := freeAddress(t), freeAddress(t)
-	s.startBinary(t, "fleet-api", fleet, map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t)}, "--config="+config)
+	s.startBinary(t, "fleet-api", fleet, map[string]string{"DATABASE_URL": pgtest.NewMigratedDatabaseURL(t)}, "--config="+config)
 	s.startBinary(t, "console", console, map[string]string{
 		"FLEET_API_URL": "http://" + fleet, "CONSOLE_AUTH_MODE": "oidc", "CONSOLE_OIDC_ISSUER": issuer.URL, "CONSOLE_OIDC_CLIENT_ID": consoletest.ClientID,
 	})

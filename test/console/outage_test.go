@@ -27,7 +27,7 @@ func (s *system) startBinary(t *testing.T, name, address string, env map[string]
 // what they know, with its age. Afterwards they have missed nothing of what another replica changed.
 func testFleetAPIKilled(r run) {
 	t, s, b := r.T, r.system, r.browser
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	start := func(address string) *kubebedtest.Process {
 		return s.startBinary(t, "fleet-api", address, map[string]string{"DATABASE_URL": database})
 	}

@@ -29,7 +29,7 @@ func TestGeneratedConsole(t *testing.T) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(hosts.NewClusterRole().Rules); err != nil {
+	if err := encoder.Encode(hosts.NewConsoleClusterRole().Rules); err != nil {
 		t.Fatal(err)
 	}
 	wantFile(t, filepath.Join(chartDir, "files/console/rules.json"), b.Bytes())
@@ -141,7 +141,7 @@ func TestFindWrites(t *testing.T) {
 		"AllKinds":    {APIGroups: []string{"fleetloop.io"}, Resources: []string{"*"}, Verbs: []string{"get"}},
 		"Secrets":     {APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list"}},
 	} {
-		if got := findWrites(append(hosts.NewClusterRole().Rules, rule)); len(got) != 1 {
+		if got := findWrites(append(hosts.NewConsoleClusterRole().Rules, rule)); len(got) != 1 {
 			t.Errorf("%s: found %v, want one", name, got)
 		}
 	}
@@ -178,7 +178,7 @@ func TestConsoleRights(t *testing.T) {
 					if writes := findWrites(role.Rules); len(writes) > 0 || role.AggregationRule != nil {
 						t.Errorf("the console may do more than read: %v, %v", writes, role.AggregationRule)
 					}
-					if diff := cmp.Diff(hosts.NewClusterRole().Rules, role.Rules); diff != "" {
+					if diff := cmp.Diff(hosts.NewConsoleClusterRole().Rules, role.Rules); diff != "" {
 						t.Errorf("package (-) and chart (+) differ:\n%s", diff)
 					}
 				case "ClusterRoleBinding":

@@ -116,7 +116,7 @@ func consume(t *testing.T, b broker, take func(cloudevent.Event)) {
 func TestNATS(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	server, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, log)
+	server, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func TestUp(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, "fleetloop", map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t)}, append(addresses, tc.args...)...)
+			p := start(t, "fleetloop", map[string]string{"DATABASE_URL": pgtest.NewMigratedDatabaseURL(t)}, append(addresses, tc.args...)...)
 			if tc.signal != 0 {
 				eventually(t, patience, func() error { return p.log.mentions(`msg="fleet API ready"`) })
 				if err := p.cmd.Process.Signal(tc.signal); err != nil {

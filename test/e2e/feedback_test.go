@@ -127,7 +127,7 @@ func TestFeedbackLoop(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, nil, "poll_interval: 100ms\nmax_age_not_ready: 1s\nmax_age_ready: 1h\n")
 	begin := time.Now()
-	reports := adapters(t, l.url, exchangeOf(t), nil, sampleadapter.SampleConfigs(sampleadapter.Config{Latency: 20 * time.Millisecond})...)
+	reports := adapters(t, l.url, exchangeOf(t), nil, sampleadapter.ChainedSampleConfigs(sampleadapter.Config{Latency: 20 * time.Millisecond})...)
 
 	c := l.create(t, "cluster-1", "")
 	for generation := int64(1); generation <= 2; generation++ {

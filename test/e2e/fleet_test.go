@@ -40,7 +40,7 @@ func startFleet(t *testing.T, env map[string]string) *fleet {
 		"LISTEN_ADDRESS": "127.0.0.1:0", "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "localhost:0",
 	}
 	if env["DATABASE_URL"] == "" {
-		all["DATABASE_URL"] = pgtest.NewDatabaseURL(t)
+		all["DATABASE_URL"] = pgtest.NewMigratedDatabaseURL(t)
 	}
 	maps.Copy(all, env)
 	f := &fleet{process: start(t, "fleet-api", all)}

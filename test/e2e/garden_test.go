@@ -96,7 +96,7 @@ func (g *garden) shoot(t *testing.T, f *fleet, cluster string) shoot.Observed {
 func TestClustersBecomeShoots(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, "e2e")
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	f := newFleet(t, map[string]string{"DATABASE_URL": database, "FLEET_API_REQUIRED_ADAPTERS_CLUSTERS": "gardener", "FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS": "gardener"})
 	first, second := g.worker(t, database, f.url), g.worker(t, database, f.url)
 	first.wantReady(t)
@@ -173,7 +173,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, "flight")
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	f := newFleet(t, map[string]string{"DATABASE_URL": database})
 	f.create(t, "fine", "")
 	env := g.env()

@@ -208,7 +208,7 @@ type stream struct {
 
 func newStream(t *testing.T) *stream {
 	t.Helper()
-	server, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, quiet())
+	server, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestGuardIsOff(t *testing.T) {
 
 	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=cheap", "--wait"))
-	f.GrantExecutionVerbs("eve", "create", "get") // and not to ask for any action
+	f.GrantExecutionVerbsAndAwait("eve", "create", "get") // and not to ask for any action
 	f.CreateExecution("eve", asks(f, "eve", "own", 6))
 	f.AwaitFailure("own", v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 }
@@ -53,7 +53,7 @@ func TestRequesterUnverified(t *testing.T) {
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, NoController: true})
 	f.StartControllerWithoutWaiting("--admission-policy-propagation-delay=10m") // no period begins before what is asked for early
 	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
-	f.GrantExecutionVerbs("eve", "create", "get")
+	f.GrantExecutionVerbsAndAwait("eve", "create", "get")
 	f.CreateExecution("eve", asks(f, alice, "as-alice", 5))
 	f.AwaitFailure("as-alice", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
 	f.InstallAdmissionGuard()

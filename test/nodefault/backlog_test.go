@@ -44,7 +44,7 @@ func fastEnv() map[string]string { return map[string]string{"NODE_FAULT_HEALTHY_
 // credential. Records that do not fit are counted, so the delivered and the dropped ones
 // are all records.
 func TestSinkThatWaitsForItsSecret(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	second := faulttest.StartSink(t)
 	token := filepath.Join(t.TempDir(), "token")
 	const node = "node-waits"
@@ -81,7 +81,7 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 // record once. A sink that was removed and added again, and a new sink, receive later
 // records.
 func TestMendedSinkHearsWhatItMissed(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	second, third, fourth := faulttest.StartSink(t), faulttest.StartSink(t), faulttest.StartSink(t)
 	const sick = "cordon drain-completed uncordon"
 	sink := func(name, url string) string { return fmt.Sprintf("name: %s\nendpoint: %s", name, url) }
@@ -165,7 +165,7 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 		"Silent": func(ctx context.Context) int { <-ctx.Done(); return http.StatusGatewayTimeout },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := faulttest.NewTestCluster(t)
+			c := faulttest.UseSharedCluster(t)
 			c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
 				if p.Node == bad {
 					return answer(ctx)
@@ -199,7 +199,7 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 // records them before it ends, so that the next one repeats nothing. Each event is
 // counted once.
 func TestStopRepeatsNothing(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	const node = "node-stopped"
 	c.CreateReadyNode(node, nil)
 	var failed atomic.Bool

@@ -18,7 +18,7 @@ import (
 // also after a restart. Other faulty nodes wait, and follow one by one as nodes recover.
 func TestBudget(t *testing.T) {
 	const all = 20
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	book := c.StartNodeStateLog()
 	p := c.StartController(tenPercent())
 	waiting, faults := map[string]bool{}, map[string]faulttest.Report{}
@@ -116,7 +116,7 @@ var errNone = errors.New("no faulty node is cordoned")
 // TestRateOutlivesTheController verifies that the rate limit holds after a restart, also
 // if the last node is back in service.
 func TestRateOutlivesTheController(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES": "2"}
 	p := c.StartController(env)
 	for _, name := range []string{"node-back", "node-undone", "node-next"} {

@@ -79,7 +79,7 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	m := &matrix{T: t, c: c, way: c.ProxyHost(), machines: c.StartMachineWebhook(), book: c.StartNodeStateLog(), ns: kubebedtest.Namespace(t)}
 	m.machines.Way = m.way
 	m.start()

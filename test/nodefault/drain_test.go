@@ -26,7 +26,7 @@ func blocked(pod, by string) func(*v1alpha1.NodeFault) bool {
 // TestBlockedDrain verifies that the blocker of a drain is shown, and that the drain
 // continues without it.
 func TestBlockedDrain(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-kept"
 	c.CreateReadyNode(node, nil)
@@ -72,7 +72,7 @@ func TestBlockedDrain(t *testing.T) {
 // TestFailedDrain verifies that a drain fails at its deadline and reports its blockers.
 // Nothing is forced.
 func TestFailedDrain(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-late"
 	c.CreateReadyNode(node, nil)
@@ -103,7 +103,7 @@ func TestFailedDrain(t *testing.T) {
 // because no pod ends. The node needs a person, and is rebooted with those pods only if a
 // setting allows it.
 func TestSilentNode(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	ns := kubebedtest.Namespace(t)
 	for name, tc := range map[string]struct {
 		reason string
@@ -139,7 +139,7 @@ func TestSilentNode(t *testing.T) {
 // TestNodeGoesWhileDrained verifies that the deletion of a node ends its drain, and that
 // sinks receive this.
 func TestNodeGoesWhileDrained(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-leaves"
 	n := c.CreateReadyNode(node, nil)

@@ -36,7 +36,7 @@ type wayIn struct {
 // TestEveryWayIn verifies that each kind of report takes the node out of service and
 // returns it, and that the events name the source.
 func TestEveryWayIn(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	dir, err := os.MkdirTemp("", "fleetloop-reports-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestEveryWayIn(t *testing.T) {
 // TestNoiseHidesNoFatalFault verifies that sixty-four non-fatal faults do not displace a
 // fatal one, regardless of its source.
 func TestNoiseHidesNoFatalFault(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	c.StartController(nil)
 	for name, tc := range map[string]struct {
 		reason string
@@ -188,7 +188,7 @@ func holder(t *testing.T, c *faulttest.Cluster) string {
 // TestReplicaTakesOver verifies that one of two replicas acts, and both accept reports.
 // When the leader crashes, the other one continues with the reports received meanwhile.
 func TestReplicaTakesOver(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	book := c.StartNodeStateLog()
 	elect := map[string]string{"LEADER_ELECT": "true"}
 	first := c.StartController(elect)

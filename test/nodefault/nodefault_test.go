@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { faulttest.Main(m, "../../deploy/crds") }
 // TestRebooted tests the main path. A faulty node is cordoned, drained and rebooted, and
 // released when its fault is gone; each action is delivered once, in order.
 func TestRebooted(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	c.CreateReadyNode("gpu-node-01", nil)
 	c.CreateReadyNode("gpu-node-02", nil)
 	c.StartController(nil)
@@ -86,7 +86,7 @@ func TestRebooted(t *testing.T) {
 // TestRebootThatNeverHappens tests a webhook that accepts a reboot without doing it. The
 // events say that the request was sent, and then that the reboot failed.
 func TestRebootThatNeverHappens(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	machines := c.StartMachineWebhook()
 	machines.Deaf = true
 	env := machines.Env()

@@ -23,7 +23,7 @@ const extended = "change_events: {include_optional_actions: true}\n"
 // TestOwnership verifies that changes of a person are never reverted, and that no change
 // of the controller stays behind.
 func TestOwnership(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	c.StartController(nil, "--config="+c.WriteTempFile("config.yaml", extended))
 	for name, tc := range map[string]struct {
 		reason string
@@ -164,7 +164,7 @@ func optedOutLater(t *testing.T, c *faulttest.Cluster, node string) {
 
 // TestDryRun verifies that a dry run records its actions as such, and writes to no node.
 func TestDryRun(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	const node = "node-dry"
 	c.CreateReadyNode(node, nil)
 	before := c.GetNode(node)

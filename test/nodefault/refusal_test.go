@@ -19,7 +19,7 @@ import (
 // TestRefusedNode verifies that a rejected cordon is shown with its reason, and that the
 // node is quarantined once it is allowed.
 func TestRefusedNode(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	const node, why = "node-refused-write", "the platform team cordons nodes"
 	n := c.CreateReadyNode(node, nil)
 	for _, o := range guard(node, why) {

@@ -13,7 +13,7 @@ import (
 // TestReleaseAll verifies that the binary, without a running controller, releases all
 // quarantined nodes and no others.
 func TestReleaseAll(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	c.CreateReadyNode("ours", nil)
 	c.CreateReadyNode("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	p := c.StartController(nil)

@@ -149,7 +149,7 @@ func granted(p nodefault.ProcessRoles) map[string]bool {
 // released permissions, through everything that needs one. No request is forbidden, and
 // no permission is unused.
 func TestRights(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	kept := kubebedtest.Namespace(t)
 	acts := nodefault.ProcessRoles{
 		Namespace: faulttest.Namespace, Account: "acts",
@@ -368,7 +368,7 @@ func (s *fixture) knowsNoNode() {
 // TestReportsToAnyReplica verifies that one of two replicas acts, and both accept
 // reports.
 func TestReportsToAnyReplica(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	c.CreateReadyNode("gpu-node-01", nil)
 	c.CreateReadyNode("gpu-node-02", nil)
 	env := map[string]string{"LEADER_ELECT": "true", "NAMESPACE": faulttest.Namespace}

@@ -32,7 +32,7 @@ const begun = "cordon drain-completed reboot-requested"
 // missed events and the error are stored in the NodeFault, and the events are delivered
 // in order once it works.
 func TestBrokenSink(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	second := faulttest.StartSink(t)
 	c.StartController(nil, "--config="+c.WriteTempFile("config.yaml", fmt.Sprintf(impatient, second.URL())))
 	answers := func(code int) func(context.Context, changeevent.Payload) int {
@@ -75,7 +75,7 @@ func TestBrokenSink(t *testing.T) {
 // TestRefusedAndSentAgain verifies that a rejected event is not retried and delays
 // nothing. A person can request a resend once the sink is corrected.
 func TestRefusedAndSentAgain(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	second := faulttest.StartSink(t)
 	c.StartController(nil, "--config="+c.WriteTempFile("config.yaml", fmt.Sprintf(impatient, second.URL())))
 	const node = "node-refused"
@@ -120,7 +120,7 @@ func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 // TestToldAsItWas verifies that an action is reported as done even if the controller is
 // in dry run by the time of delivery.
 func TestToldAsItWas(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	impatience := c.WriteTempFile("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")
 	first := c.StartController(nil, "--config="+impatience)
 	const done, pretended = "node-real", "node-pretended"

@@ -14,7 +14,7 @@ import (
 // TestTerminated verifies that a node that must be replaced is terminated, and that this
 // is delivered although it is gone. The next node of its name starts without state.
 func TestTerminated(t *testing.T) {
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	machines, book := c.StartMachineWebhook(), c.StartNodeStateLog()
 	c.StartController(machines.Env())
 	const name = "node-old"

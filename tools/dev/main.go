@@ -23,13 +23,13 @@ type job struct {
 
 func listJobs() []job {
 	return []job{
-		{"packages", "list the packages whose tests start servers, programs or neither", printPackagesByTestGroup},
+		{"packages", "list the packages whose tests start servers, programs or neither", printPackagesOfTestGroups},
 		{"page", "record the source from which the console's page was built", runPage},
-		{"picture", "draw the live view of a run of the demo", parseFlagsAndRecordDemo},
+		{"picture", "draw the live view of a run of the demo", parseFlagsAndDrawDemoFrame},
 		{"ports", "check that the addresses of fleetloop up are free", checkPortsFree},
 		{"protos", "write the Go code of protobuf files", generateProtos},
-		{"specification", "cut the tests' examples out of the sentinel's specifications", parseFlagsAndWriteExcerpts},
-		{"timing", "measure how long users wait for a demo, the tests and CI", parseFlagsAndMeasureWaits},
+		{"specification", "cut the tests' examples out of the sentinel's specifications", parseFlagsAndWriteSpecExcerpts},
+		{"timing", "measure how long users wait for a demo, the tests and CI", parseFlagsAndCheckUserWaits},
 		{"words", "measure the private idiom of a Go tree", parseFlagsAndMeasureIdiom},
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// listServerStarterPackages returns the packages whose import means that a server is started. The package of a test is
+// listPackagesThatStartServers returns the packages whose import means that a server is started. The package of a test is
 // one of its imports.
-func listServerStarterPackages() []string {
+func listPackagesThatStartServers() []string {
 	return []string{
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
@@ -37,7 +37,7 @@ type listedPackage struct {
 	XTestImports []string
 }
 
-// printPackagesByTestGroup lists the packages whose tests belong to one of the groups in the first argument,
+// printPackagesOfTestGroups lists the packages whose tests belong to one of the groups in the first argument,
 // separated by commas:
 //
 //   - pure: the tests start neither servers nor other programs. The go command may repeat their
@@ -46,7 +46,7 @@ type listedPackage struct {
 //   - servers: the tests use a helper that starts PostgreSQL, RabbitMQ or a Kubernetes control plane.
 //
 // The fast checks run the first two, so that they need only Go. `make test` runs all.
-func printPackagesByTestGroup(ctx context.Context, args []string, out io.Writer) error {
+func printPackagesOfTestGroups(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("packages", flag.ContinueOnError)
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("read the flags: %w", err)
@@ -101,6 +101,6 @@ func printPackagesByTestGroup(ctx context.Context, args []string, out io.Writer)
 func importsServerStarter(deps []string) bool {
 	return slices.ContainsFunc(deps, func(d string) bool {
 		name, _, _ := strings.Cut(d, " ")
-		return slices.Contains(listServerStarterPackages(), name)
+		return slices.Contains(listPackagesThatStartServers(), name)
 	})
 }

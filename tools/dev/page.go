@@ -34,7 +34,7 @@ func runPage(context.Context, []string, io.Writer) error { return writeSums(".")
 
 // writeSums records the sums of the repository at root.
 func writeSums(root string) error {
-	text, err := formatPageChecksums(root)
+	text, err := formatSourceAndBuildChecksums(root)
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func writeSums(root string) error {
 	return nil
 }
 
-// formatPageChecksums returns the text of the file of sums.
-func formatPageChecksums(root string) (string, error) {
+// formatSourceAndBuildChecksums returns the text of the file of sums.
+func formatSourceAndBuildChecksums(root string) (string, error) {
 	sourceSum, err := hashFiles(filepath.Join(root, source), listPageBuildInputs()...)
 	if err != nil {
 		return "", err

@@ -20,7 +20,7 @@ func TestPageBelongsToItsSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := formatPageChecksums(repository)
+	got, err := formatSourceAndBuildChecksums(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 
 	sum := func() string {
 		t.Helper()
-		text, err := formatPageChecksums(root)
+		text, err := formatSourceAndBuildChecksums(root)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// parseFlagsAndRecordDemo writes an SVG of the live view of "fleetloop up --demo". It runs the demo in a terminal
+// parseFlagsAndDrawDemoFrame writes an SVG of the live view of "fleetloop up --demo". It runs the demo in a terminal
 // by script(1) and draws one frame of that run:
 //
 //	go run ./tools/dev picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready
-func parseFlagsAndRecordDemo(ctx context.Context, args []string, _ io.Writer) error {
+func parseFlagsAndDrawDemoFrame(ctx context.Context, args []string, _ io.Writer) error {
 	var o pictureOptions
 	flags := flag.NewFlagSet("picture", flag.ExitOnError)
 	flags.StringVar(&o.out, "out", "docs/images/demo.svg", "`file` to write")
@@ -26,7 +26,7 @@ func parseFlagsAndRecordDemo(ctx context.Context, args []string, _ io.Writer) er
 		return err
 	}
 	o.command = flags.Args()
-	return recordDemoAsSVG(ctx, o)
+	return drawDemoFrameAsSVG(ctx, o)
 }
 
 // pictureOptions are the arguments of the job picture.
@@ -37,7 +37,7 @@ type pictureOptions struct {
 	command       []string
 }
 
-func recordDemoAsSVG(ctx context.Context, o pictureOptions) error {
+func drawDemoFrameAsSVG(ctx context.Context, o pictureOptions) error {
 	if len(o.command) == 0 {
 		return errors.New("no command: give it after --")
 	}

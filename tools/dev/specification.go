@@ -15,7 +15,7 @@ import (
 // pieceFolder is the folder of the pieces, from the root of the repository.
 const pieceFolder = "test/specification"
 
-// parseFlagsAndWriteExcerpts cuts manifests, configuration files, examples and tables out of the sentinel's two
+// parseFlagsAndWriteSpecExcerpts cuts manifests, configuration files, examples and tables out of the sentinel's two
 // specifications, byte for byte, for tests to use unchanged.
 //
 //	go run ./tools/dev specification -from DIR
@@ -23,21 +23,21 @@ const pieceFolder = "test/specification"
 // DIR contains the specifications as text files whose names begin with 000_ and 001_. The pieces are
 // written to test/specification. A test of this package compares the committed pieces with the
 // specifications; it runs if SPECIFICATION_DIR is set to their folder.
-func parseFlagsAndWriteExcerpts(_ context.Context, args []string, _ io.Writer) error {
+func parseFlagsAndWriteSpecExcerpts(_ context.Context, args []string, _ io.Writer) error {
 	flags := flag.NewFlagSet("specification", flag.ExitOnError)
 	from := flags.String("from", "", "`directory` with the specifications")
 	to := flags.String("to", pieceFolder, "output `directory`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return writeExcerpts(*from, *to)
+	return writeSpecificationExcerpts(*from, *to)
 }
 
-func writeExcerpts(from, to string) error {
+func writeSpecificationExcerpts(from, to string) error {
 	if from == "" {
 		return errors.New("-from is required: set it to the directory with the specifications")
 	}
-	cut, err := cutExcerpts(from)
+	cut, err := cutSpecificationExcerpts(from)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func writeExcerpts(from, to string) error {
 }
 
 // A piece is a part of one specification.
-type piece struct {
+type specificationExcerpt struct {
 	file string // below pieceFolder
 	spec string // prefix of the name of the specification
 
@@ -68,9 +68,9 @@ type piece struct {
 }
 
 // listSpecificationExcerpts returns the pieces in the order of the specifications.
-func listSpecificationExcerpts() []piece {
+func listSpecificationExcerpts() []specificationExcerpt {
 	const operator, service = "000_", "001_"
-	return []piece{
+	return []specificationExcerpt{
 		{file: "operator/sentinelconfig.yaml", spec: operator, block: 4},
 		{file: "operator/abbreviated.yaml", spec: operator, block: 6},
 		{file: "operator/crd.yaml", spec: operator, block: 7},
@@ -89,8 +89,8 @@ func listSpecificationExcerpts() []piece {
 	}
 }
 
-// cutExcerpts cuts every piece out of the specifications in a folder.
-func cutExcerpts(from string) (map[string][]byte, error) {
+// cutSpecificationExcerpts cuts every piece out of the specifications in a folder.
+func cutSpecificationExcerpts(from string) (map[string][]byte, error) {
 	texts := map[string][]byte{}
 	cut := map[string][]byte{}
 	for _, p := range listSpecificationExcerpts() {
@@ -125,7 +125,7 @@ func readSpecification(from, namePrefix string) ([]byte, error) {
 	return text, nil
 }
 
-func (p piece) cutExcerpt(text []byte) ([]byte, error) {
+func (p specificationExcerpt) cutExcerpt(text []byte) ([]byte, error) {
 	if p.first != "" {
 		return cutLines(text, p.first, p.after)
 	}

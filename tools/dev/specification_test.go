@@ -18,7 +18,7 @@ func TestCommitted(t *testing.T) {
 	if from == "" {
 		t.Skip("SPECIFICATION_DIR is not set; it names the folder that holds the specifications")
 	}
-	want, err := cutExcerpts(from)
+	want, err := cutSpecificationExcerpts(from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,20 +68,20 @@ func TestCut(t *testing.T) {
 	const text = "intro\n```\nfirst\n```\n- list:\n  ```yaml\n  a: 1\n  ```\n```yaml\n# one\na: 1\n\n---\n# two\nb: 2 \n```\n| Name | Of |\n|---|---|\n| a | b |\n\n### Tests\n\nmore\n### End\n"
 	cases := map[string]struct {
 		reason string
-		piece  piece
+		piece  specificationExcerpt
 		want   string
 		fails  bool
 	}{
-		"Block":      {reason: "what stands between the fences", piece: piece{block: 1}, want: "first\n"},
-		"Indented":   {reason: "byte for byte", piece: piece{block: 2}, want: "  a: 1\n"},
-		"Documents":  {reason: "all of them", piece: piece{block: 3}, want: "# one\na: 1\n\n---\n# two\nb: 2 \n"},
-		"First":      {reason: "up to the separator", piece: piece{block: 3, document: 1}, want: "# one\na: 1\n\n"},
-		"Second":     {reason: "after the separator", piece: piece{block: 3, document: 2}, want: "# two\nb: 2 \n"},
-		"Table":      {reason: "up to the empty line", piece: piece{first: "| Name"}, want: "| Name | Of |\n|---|---|\n| a | b |\n"},
-		"Section":    {reason: "up to a heading", piece: piece{first: "### Tests", after: "### End"}, want: "### Tests\n\nmore\n"},
-		"NoBlock":    {reason: "the specification is another", piece: piece{block: 4}, fails: true},
-		"NoDocument": {reason: "the specification is another", piece: piece{block: 3, document: 3}, fails: true},
-		"NoLine":     {reason: "the specification is another", piece: piece{first: "## Nope"}, fails: true},
+		"Block":      {reason: "what stands between the fences", piece: specificationExcerpt{block: 1}, want: "first\n"},
+		"Indented":   {reason: "byte for byte", piece: specificationExcerpt{block: 2}, want: "  a: 1\n"},
+		"Documents":  {reason: "all of them", piece: specificationExcerpt{block: 3}, want: "# one\na: 1\n\n---\n# two\nb: 2 \n"},
+		"First":      {reason: "up to the separator", piece: specificationExcerpt{block: 3, document: 1}, want: "# one\na: 1\n\n"},
+		"Second":     {reason: "after the separator", piece: specificationExcerpt{block: 3, document: 2}, want: "# two\nb: 2 \n"},
+		"Table":      {reason: "up to the empty line", piece: specificationExcerpt{first: "| Name"}, want: "| Name | Of |\n|---|---|\n| a | b |\n"},
+		"Section":    {reason: "up to a heading", piece: specificationExcerpt{first: "### Tests", after: "### End"}, want: "### Tests\n\nmore\n"},
+		"NoBlock":    {reason: "the specification is another", piece: specificationExcerpt{block: 4}, fails: true},
+		"NoDocument": {reason: "the specification is another", piece: specificationExcerpt{block: 3, document: 3}, fails: true},
+		"NoLine":     {reason: "the specification is another", piece: specificationExcerpt{first: "## Nope"}, fails: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func parseFrame(frame string) [][]span {
 				break
 			}
 			if rest[at[4]:at[5]] == "m" {
-				style = applySGRCode(style, rest[at[2]:at[3]])
+				style = applySGRCodeOrReset(style, rest[at[2]:at[3]])
 			}
 			rest = rest[at[1]:]
 		}
@@ -88,8 +88,8 @@ func parseFrame(frame string) [][]span {
 	return lines
 }
 
-// applySGRCode applies one parameter of the sequence that selects a style.
-func applySGRCode(s span, code string) span {
+// applySGRCodeOrReset applies one parameter of the sequence that selects a style.
+func applySGRCodeOrReset(s span, code string) span {
 	switch code {
 	case "1":
 		s.bold = true

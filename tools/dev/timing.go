@@ -42,7 +42,7 @@ const (
 	maxColdCI      = 3300 // seconds
 )
 
-// parseFlagsAndMeasureWaits measures how long developers and new users wait for a clone of the last commit. It
+// parseFlagsAndCheckUserWaits measures how long developers and new users wait for a clone of the last commit. It
 // fails if a wait is too long. The parts are
 //
 //   - demo: from a clone to a ready demo with an empty build cache, compared with a plain build of the binaries,
@@ -51,7 +51,7 @@ const (
 //   - ci: ".ci/run" in a clone with an empty build cache.
 //
 // The module cache is used as it is, so the network is not measured once it is full.
-func parseFlagsAndMeasureWaits(ctx context.Context, args []string, out io.Writer) error {
+func parseFlagsAndCheckUserWaits(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("timing", flag.ContinueOnError)
 	only := flags.String("only", "demo", "comma-separated `parts`: demo, test, ci")
 	repository := flags.String("repository", ".", "git repository to clone")
@@ -59,7 +59,7 @@ func parseFlagsAndMeasureWaits(ctx context.Context, args []string, out io.Writer
 		return err
 	}
 	measures := map[string]func(*waitMeasurement, context.Context) ([]timedWait, error){
-		"demo": (*waitMeasurement).measureDemo, "test": (*waitMeasurement).measureTest, "ci": (*waitMeasurement).measureCI,
+		"demo": (*waitMeasurement).measureColdAndWarmDemo, "test": (*waitMeasurement).measureTest, "ci": (*waitMeasurement).measureCI,
 	}
 	tooLong := 0
 	for part := range strings.SplitSeq(*only, ",") {
@@ -67,7 +67,7 @@ func parseFlagsAndMeasureWaits(ctx context.Context, args []string, out io.Writer
 		if !ok {
 			return fmt.Errorf("unknown part %q: use demo, test or ci", part)
 		}
-		waits, err := measureInFolder(ctx, *repository, measure)
+		waits, err := measureInTempFolder(ctx, *repository, measure)
 		if err != nil {
 			return fmt.Errorf("%s: %w", part, err)
 		}
@@ -87,7 +87,7 @@ func parseFlagsAndMeasureWaits(ctx context.Context, args []string, out io.Writer
 // A waitMeasurement clones a repository into a temporary folder and runs commands there.
 type waitMeasurement struct{ repository, dir string }
 
-func measureInFolder(
+func measureInTempFolder(
 	ctx context.Context, repository string, measure func(*waitMeasurement, context.Context) ([]timedWait, error),
 ) (waits []timedWait, err error) {
 	repository, err = filepath.Abs(repository)
@@ -102,7 +102,7 @@ func measureInFolder(
 	return measure(&waitMeasurement{repository: repository, dir: dir}, ctx)
 }
 
-func (m *waitMeasurement) measureDemo(ctx context.Context) ([]timedWait, error) {
+func (m *waitMeasurement) measureColdAndWarmDemo(ctx context.Context) ([]timedWait, error) {
 	bare, err := m.runInNewClone(ctx, "bare", m.emptyCache("bare"),
 		"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", "bin/", "./cmd/...")
 	if err != nil {

@@ -57,7 +57,7 @@ make up UP_ARGS=--exit-when-ready in demo, cache-demo
 			}
 			var out strings.Builder
 			var message string
-			if err := parseFlagsAndMeasureWaits(t.Context(), []string{"-repository", repository, "-only", tc.only}, &out); err != nil {
+			if err := parseFlagsAndCheckUserWaits(t.Context(), []string{"-repository", repository, "-only", tc.only}, &out); err != nil {
 				message = err.Error()
 			}
 			if message != tc.wantErr {

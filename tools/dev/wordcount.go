@@ -13,8 +13,8 @@ type Match struct {
 	Text   string // the phrase with its context
 }
 
-// IdiomCount holds the matches in one kind of text. Create it with newIdiomCount.
-type IdiomCount struct {
+// UnclearPhraseCount holds the matches in one kind of text. Create it with newUnclearPhraseCount.
+type UnclearPhraseCount struct {
 	Words   int
 	Matches []Match
 
@@ -22,12 +22,12 @@ type IdiomCount struct {
 }
 
 // MatchesPer10000Words returns the number of matches per 10,000 words. It is 0 without words.
-func (c *IdiomCount) MatchesPer10000Words() float64 {
+func (c *UnclearPhraseCount) MatchesPer10000Words() float64 {
 	return 1e4 * float64(len(c.Matches)) / float64(max(c.Words, 1))
 }
 
 // CountWordsAndMatches counts the words and matches of text, which begins at a line of a file.
-func (c *IdiomCount) CountWordsAndMatches(file string, line int, text string) {
+func (c *UnclearPhraseCount) CountWordsAndMatches(file string, line int, text string) {
 	lower := strings.ToLower(text)
 	c.Words += len(strings.Fields(lower))
 	for _, pattern := range c.patterns {
@@ -43,10 +43,10 @@ func (c *IdiomCount) CountWordsAndMatches(file string, line int, text string) {
 	}
 }
 
-// newIdiomCount makes a count of the phrases that stand for a missing standard term or
+// newUnclearPhraseCount makes a count of the phrases that stand for a missing standard term or
 // hide the subject of a sentence.
-func newIdiomCount() IdiomCount {
-	return IdiomCount{patterns: compileWordPatterns(
+func newUnclearPhraseCount() UnclearPhraseCount {
+	return UnclearPhraseCount{patterns: compileWordPatterns(
 		`whoever`, `nobody`, `somebody`, `what became of`, `what comes? of`,
 		`tell|tells|told|telling`, `is to be|are to be`, `(?:in )?its turn`,
 		`what is|what was|what are`, `that there (?:is|are)`, `(?:have|has) (?:it|them|him)`,

@@ -51,7 +51,7 @@ func printAndCheckIdiomRates(out io.Writer, root string, limit float64, showMatc
 	var over []string
 	for _, kind := range []struct {
 		name  string
-		count *IdiomCount
+		count *UnclearPhraseCount
 	}{
 		{"markdown", &texts.Markdown},
 		{"strings", &texts.Strings},

@@ -18,7 +18,7 @@ func TestMeasureTree(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		reason string
-		got    IdiomCount
+		got    UnclearPhraseCount
 		words  int
 		want   []string
 	}{

@@ -16,7 +16,7 @@ import (
 
 // Texts holds the counts of a tree, by kind of text.
 type Texts struct {
-	Markdown, Strings, Comments IdiomCount
+	Markdown, Strings, Comments UnclearPhraseCount
 }
 
 // isSkipped reports whether a folder contains build output, third-party code or deliberately wrong
@@ -30,7 +30,7 @@ var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 // countIdiomInTree counts all Markdown below root, and all Go files that are neither
 // generated nor tests.
 func countIdiomInTree(root string) (Texts, error) {
-	texts := Texts{Markdown: newIdiomCount(), Strings: newIdiomCount(), Comments: newIdiomCount()}
+	texts := Texts{Markdown: newUnclearPhraseCount(), Strings: newUnclearPhraseCount(), Comments: newUnclearPhraseCount()}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ var fenced = regexp.MustCompile("(?s)```.*?```")
 
 // countMarkdownProse counts the prose of a page: neither fenced blocks nor lines that
 // are indented as code.
-func (c *IdiomCount) countMarkdownProse(name, page string) {
+func (c *UnclearPhraseCount) countMarkdownProse(name, page string) {
 	// The fences leave their line breaks, so that line numbers stay right.
 	page = fenced.ReplaceAllStringFunc(page, func(block string) string {
 		return strings.Repeat("\n", strings.Count(block, "\n"))
@@ -87,7 +87,7 @@ func (c *IdiomCount) countMarkdownProse(name, page string) {
 var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
 
 // countComments counts line comments, line by line.
-func (c *IdiomCount) countComments(name, source string) {
+func (c *UnclearPhraseCount) countComments(name, source string) {
 	for i, line := range strings.Split(source, "\n") {
 		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
 			c.CountWordsAndMatches(name, i+1, m[1])
@@ -96,7 +96,7 @@ func (c *IdiomCount) countComments(name, source string) {
 }
 
 // countUserVisibleStrings counts the string literals of a Go file that users read.
-func (c *IdiomCount) countUserVisibleStrings(name string, source []byte) error {
+func (c *UnclearPhraseCount) countUserVisibleStrings(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.SkipObjectResolution)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *IdiomCount) countUserVisibleStrings(name string, source []byte) error {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		for _, text := range userVisibleExprs(n) {
-			for _, lit := range collectStringLiterals(text) {
+			for _, lit := range collectDirectStringLiterals(text) {
 				c.CountWordsAndMatches(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
 			}
 		}
@@ -168,9 +168,9 @@ func docOf(tag string) string {
 	return ""
 }
 
-// collectStringLiterals lists the string literals of an expression. Those inside a call or
+// collectDirectStringLiterals lists the string literals of an expression. Those inside a call or
 // a key of their own are left out: they are counted there.
-func collectStringLiterals(n ast.Node) []*ast.BasicLit {
+func collectDirectStringLiterals(n ast.Node) []*ast.BasicLit {
 	var literals []*ast.BasicLit
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -27,8 +27,8 @@ func writeActionRoles() error {
 		}
 		namespace = append(namespace, bare.NamespaceBindings(act, "")...)
 	}
-	accounts = append(accounts, bare.SecretLookupObjects()...)
-	namespace = append(namespace, bare.SecretLookupBindings("")...)
+	accounts = append(accounts, bare.SecretLookupAccountAndRole()...)
+	namespace = append(namespace, bare.SecretLookupRoleBindings("")...)
 	secrets, err := newActionRoleObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func writeActionRoles() error {
 		return err
 	}
 	people := []runtime.Object{roles.ViewerClusterRole(), roles.ApproverClusterRole(), roles.AdministratorClusterRole()}
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		people = append(people, role)
 	}
 	for _, f := range []file{

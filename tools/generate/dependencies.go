@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// writeDependencyLists writes the third-party packages that each binary links to
+// writeThirdPartyPackageLists writes the third-party packages that each binary links to
 // tools/deps/<binary>.txt. The files are committed, so that a new dependency is visible in review.
-func writeDependencyLists(ctx context.Context, binaries []string) error {
+func writeThirdPartyPackageLists(ctx context.Context, binaries []string) error {
 	for _, binary := range binaries {
 		text, err := listThirdPartyPackages(ctx, binary)
 		if err != nil {
@@ -28,7 +28,7 @@ func writeDependencyLists(ctx context.Context, binaries []string) error {
 
 // listThirdPartyPackages returns the packages outside the standard library that binary links, one per line,
 // in the order of go list.
-func listThirdPartyPackages(ctx context.Context, binary string) ([]byte, error) {
+func listThirdPartyPackages(ctx context.Context, binary string) (sortedLines []byte, err error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=grpcnotrace", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	cmd.Stderr = os.Stderr

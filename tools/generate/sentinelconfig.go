@@ -69,7 +69,7 @@ func renderSentinelConfigSchema() ([]byte, error) {
 		return nil, err
 	}
 	root := version.Schema.OpenAPIV3Schema.DeepCopy()
-	forbidUnknownFields(root)
+	dropExtensionsAndForbidUnknown(root)
 	text, err := json.Marshal(root)
 	if err != nil {
 		return nil, err
@@ -189,15 +189,15 @@ func collectValidationRules(path string, s *apiextensionsv1.JSONSchemaProps, lis
 	return list
 }
 
-// forbidUnknownFields rejects unknown keys of objects, and removes fields that only the API server uses.
-func forbidUnknownFields(s *apiextensionsv1.JSONSchemaProps) {
+// dropExtensionsAndForbidUnknown rejects unknown keys of objects, and removes fields that only the API server uses.
+func dropExtensionsAndForbidUnknown(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations, s.XListType, s.XListMapKeys, s.XPreserveUnknownFields = nil, nil, nil, nil
 	for key, field := range s.Properties {
-		forbidUnknownFields(&field)
+		dropExtensionsAndForbidUnknown(&field)
 		s.Properties[key] = field
 	}
 	if s.Items != nil {
-		forbidUnknownFields(s.Items.Schema)
+		dropExtensionsAndForbidUnknown(s.Items.Schema)
 	}
 	if len(s.Properties) > 0 && s.AdditionalProperties == nil {
 		s.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: false}

@@ -57,9 +57,9 @@ func buildSmall() error {
 	return nil
 }
 
-func newRoots(t *testing.T) Roots {
+func newRoots(t *testing.T) CertificateRoots {
 	t.Helper()
-	roots, err := ParseRoots([]byte("# a.org/roots v1.0.0\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	roots, err := ParseCertificateRoots([]byte("# a.org/roots v1.0.0\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func TestParseRootsRefuses(t *testing.T) {
 		"NoModule":       "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"NoCertificates": "# a.org/roots v1.0.0\n",
 	} {
-		if _, err := ParseRoots([]byte(text)); err == nil {
+		if _, err := ParseCertificateRoots([]byte(text)); err == nil {
 			t.Errorf("%s: was taken", name)
 		}
 	}

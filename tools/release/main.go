@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	case o.files != "":
 		return b.buildAndWriteImageFiles(ctx, o.files, o.binaries[0])
 	case o.release != "":
-		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.writeRelease(ctx, o.binaries)
+		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.checkTagAndReplaceRelease(ctx, o.binaries)
 	}
 	var version string // the same for all, because they have the same source
 	for _, binary := range o.binaries {
@@ -144,7 +144,7 @@ func parseArgs(args []string, log io.Writer) (options, error) {
 type builder struct {
 	root  string // of the source
 	dir   string // for the programs
-	roots Roots
+	roots CertificateRoots
 	epoch time.Time
 	log   io.Writer
 }
@@ -255,14 +255,14 @@ func findModuleRoot(ctx context.Context) (string, error) {
 }
 
 // generateCertificateRoots runs the module that contains the trusted certificate authorities.
-func generateCertificateRoots(ctx context.Context, source string) (Roots, error) {
+func generateCertificateRoots(ctx context.Context, source string) (CertificateRoots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "release", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return Roots{}, fmt.Errorf("list CA certificates: %w", addStderr(err))
+		return CertificateRoots{}, fmt.Errorf("list CA certificates: %w", addStderr(err))
 	}
-	return ParseRoots(out)
+	return ParseCertificateRoots(out)
 }
 
 // addStderr adds the output of a command to its error.

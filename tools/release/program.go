@@ -16,23 +16,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Roots are the certificate authorities that an image trusts.
-type Roots struct {
+// CertificateRoots are the certificate authorities that an image trusts.
+type CertificateRoots struct {
 	PEM    []byte
 	Module debug.Module // module that contains them
 }
 
-// ParseRoots parses the output of tools/release/roots: a line with the module, and certificates.
-func ParseRoots(text []byte) (Roots, error) {
+// ParseCertificateRoots parses the output of tools/release/roots: a line with the module, and certificates.
+func ParseCertificateRoots(text []byte) (CertificateRoots, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := strings.Fields(string(first))
 	if len(fields) != 3 || fields[0] != "#" {
-		return Roots{}, fmt.Errorf("read CA certificates: first line is %q, want '# module version'", first)
+		return CertificateRoots{}, fmt.Errorf("read CA certificates: first line is %q, want '# module version'", first)
 	}
 	if block, _ := pem.Decode(text); block == nil {
-		return Roots{}, errors.New("read CA certificates: none found")
+		return CertificateRoots{}, errors.New("read CA certificates: none found")
 	}
-	return Roots{PEM: text, Module: debug.Module{Path: fields[1], Version: fields[2]}}, nil
+	return CertificateRoots{PEM: text, Module: debug.Module{Path: fields[1], Version: fields[2]}}, nil
 }
 
 // A Program is a static Linux program in Go. Create it with OpenProgram.
@@ -45,13 +45,13 @@ type Program struct {
 
 	data  []byte
 	build *debug.BuildInfo
-	roots Roots
+	roots CertificateRoots
 }
 
 // OpenProgram reads the program at path. It fails for a program that needs a library or an interpreter,
 // which an image does not have, and for one that is not written in Go. If epoch is not zero, it is
 // the creation time (SOURCE_DATE_EPOCH).
-func OpenProgram(path string, roots Roots, epoch time.Time) (*Program, error) {
+func OpenProgram(path string, roots CertificateRoots, epoch time.Time) (*Program, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // a program that we built
 	if err != nil {
 		return nil, err

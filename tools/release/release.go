@@ -54,9 +54,9 @@ type releaser struct {
 	platforms []platform
 }
 
-// writeRelease writes the release of some binaries. The source must be exactly that of the version's tag, because
+// checkTagAndReplaceRelease writes the release of some binaries. The source must be exactly that of the version's tag, because
 // programs take their version from it.
-func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
+func (r releaser) checkTagAndReplaceRelease(ctx context.Context, binaries []string) error {
 	if err := r.checkSourceMatchesTag(ctx); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r releaser) readCommitTime(ctx context.Context) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-func (r releaser) runGit(ctx context.Context, args ...string) (output string, err error) {
+func (r releaser) runGit(ctx context.Context, args ...string) (rawOutput string, err error) {
 	cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // our own arguments
 	cmd.Dir = r.root
 	out, err := cmd.Output()

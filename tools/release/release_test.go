@@ -44,7 +44,7 @@ func newReleaseClone(t *testing.T) string {
 	return dir
 }
 
-// writeRelease writes a release of the source in dir, and returns its folder and the error output.
+// checkTagAndReplaceRelease writes a release of the source in dir, and returns its folder and the error output.
 func writeRelease(t *testing.T, dir string, args ...string) (out, message string, err error) {
 	t.Helper()
 	path, err := command()

@@ -71,7 +71,7 @@ from Go modules that takes minutes.`,
 	flags.StringToStringVar(&r.images, "image", nil, `image for the node, repeatable: NAME=PROGRAM for --node process, NAME=FILE (image archive) for --node real`)
 	flags.BoolVar(&r.garden, "garden", false, "start the Gardener API server and simulate Shoot operations")
 	flags.DurationVar(&r.step, "garden-step", time.Second, "duration of each of the seven steps of a Shoot operation")
-	root.AddCommand(r.assetsCommand(), pinCommand(stderr))
+	root.AddCommand(r.assetsCommand(), pinVersionCommand(stderr))
 	return root
 }
 

@@ -23,8 +23,8 @@ const (
 	here        = "github.com/fleetloop/fleetloop/" // common prefix of the module names
 )
 
-// pinCommand writes the module of the programs for a release of Kubernetes or Gardener.
-func pinCommand(stderr io.Writer) *cobra.Command {
+// pinVersionCommand writes the module of the programs for a release of Kubernetes or Gardener.
+func pinVersionCommand(stderr io.Writer) *cobra.Command {
 	var garden bool
 	cmd := &cobra.Command{
 		Use:   "pin VERSION",

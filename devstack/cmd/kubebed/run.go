@@ -107,7 +107,7 @@ func (r *run) serveUntilDone(ctx context.Context, userCommand []string) error {
 	}
 	parts := []lifecycle.Part{{Name: "control plane", Run: bed.Run, Close: bed.Stop}}
 	if r.node != noNode {
-		node, err := r.startNode(ctx, bed)
+		node, err := r.startProcessOrRealNode(ctx, bed)
 		if err != nil {
 			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
@@ -141,8 +141,8 @@ func (r *run) serveUntilDone(ctx context.Context, userCommand []string) error {
 // errEnded is the result when the command on the control plane ends.
 var errEnded = errors.New("command exited")
 
-// startNode starts the configured node.
-func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, error) {
+// startProcessOrRealNode starts the configured node.
+func (r *run) startProcessOrRealNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, error) {
 	if r.node == realNode {
 		node, err := realnode.Start(ctx, bed, realnode.Options{Images: slices.Sorted(maps.Values(r.images))})
 		if err != nil {

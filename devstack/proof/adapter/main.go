@@ -31,20 +31,20 @@ const (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := runAdapter(); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+func runAdapter() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	file, err := history.NewFile(os.Getenv(history.PathEnv))
 	if err != nil {
 		return err
 	}
-	reconcile, concurrency := simulateReconcile, 0 // the default
+	reconcile, concurrency := simulateUnreliableReconcile, 0 // the default
 	if os.Getenv(instantEnv) != "" {
 		reconcile, concurrency = reportAtOnce, instantConcurrency
 	}
@@ -65,7 +65,7 @@ func run() error {
 	return errors.Join(a.Run(ctx), health.Close(), file.Close())
 }
 
-func simulateReconcile(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
+func simulateUnreliableReconcile(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
 	timer := time.NewTimer(rand.N(workTime)) //nolint:gosec // not a secret
 	defer timer.Stop()
 	select {

@@ -160,8 +160,8 @@ func (p *Proxy) probeBackends(ctx context.Context) {
 	}
 }
 
-// dialBackend connects to the next backend, and skips those that refuse.
-func (p *Proxy) dialBackend(ctx context.Context) net.Conn {
+// dialFirstReachableBackend connects to the next backend, and skips those that refuse.
+func (p *Proxy) dialFirstReachableBackend(ctx context.Context) net.Conn {
 	p.mu.Lock()
 	p.next++
 	var ready, others []string
@@ -190,7 +190,7 @@ func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	if cut {
 		return
 	}
-	server := p.dialBackend(ctx)
+	server := p.dialFirstReachableBackend(ctx)
 	if server == nil {
 		return
 	}

@@ -47,7 +47,7 @@ type Checker func(Config, []Record) Result
 // Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckStableEventIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckSyncExclusivity, CheckApprovals, CheckExecutedOnce, CheckRollbacks,
+		CheckWakeUps, CheckStableEventIDs, CheckRates, CheckChangeEventsNotLost, CheckConvergence, CheckSingleShootAndOrder, CheckApprovals, CheckExecutedOnce, CheckRollbacks,
 		CheckBudget, CheckGracefulStops, CheckUsage, CheckTimesInOrder, CheckShardsCoverAll, CheckTenants, CheckTokensNotRefused, CheckNoUnexpectedExits,
 	}
 }
@@ -176,22 +176,22 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		}
 	}
 	for o, intervals := range latest {
-		if count, first, second := findSurplusIDs(intervals); count > 0 {
+		if count, first, second := countSurplusIDs(intervals); count > 0 {
 			res.fail("%s of generation %d has the ids %s and %s in one interval: %d ids more than intervals", o.cluster, o.generation, first, second, count)
 		}
 	}
 	return res
 }
 
-// findSurplusIDs returns how many ids have no interval of their own, and the two earliest ids if there are
+// countSurplusIDs returns how many ids have no interval of their own, and the two earliest ids if there are
 // any. intervals holds the latest interval that each id can have.
-func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, second string) {
-	ids := slices.SortedFunc(maps.Keys(latestIntervals), func(a, b string) int {
-		return cmp.Or(cmp.Compare(latestIntervals[a], latestIntervals[b]), cmp.Compare(a, b))
+func countSurplusIDs(latestIntervalByID map[string]int64) (count int64, first, second string) {
+	ids := slices.SortedFunc(maps.Keys(latestIntervalByID), func(a, b string) int {
+		return cmp.Or(cmp.Compare(latestIntervalByID[a], latestIntervalByID[b]), cmp.Compare(a, b))
 	})
 	free := int64(math.MaxInt64)
 	for _, id := range slices.Backward(ids) {
-		free = min(free-1, latestIntervals[id])
+		free = min(free-1, latestIntervalByID[id])
 	}
 	if len(ids) == 0 || free >= 0 {
 		return 0, "", ""
@@ -199,9 +199,9 @@ func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, secon
 	return -free, ids[0], ids[1]
 }
 
-// CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
+// CheckChangeEventsNotLost checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
 // result of a request was lost, a later change event tells of both.
-func CheckChangeEvents(cfg Config, records []Record) Result {
+func CheckChangeEventsNotLost(cfg Config, records []Record) Result {
 	res := Result{Promise: "R4 change events not lost"}
 	restore := findRestore(records)
 	told := findLastChanges(readClocks(cfg, records), records)

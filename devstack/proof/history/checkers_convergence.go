@@ -41,7 +41,7 @@ func CheckConvergence(_ Config, records []Record) Result {
 			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
 		}
 	}
-	checkPoolsNotOrphaned(&res, clusters, pools)
+	checkNoPoolLeftBehind(&res, clusters, pools)
 	checkAcknowledgedChangesKept(&res, generations, records)
 	return res
 }
@@ -74,7 +74,7 @@ func checkShootOfCluster(res *Result, c *Cluster, shoots []*Shoot, workers map[s
 	}
 }
 
-func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[string]*Pool) {
+func checkNoPoolLeftBehind(res *Result, clusters map[string]*Cluster, pools map[string]*Pool) {
 	for id, p := range pools {
 		res.Checked++
 		switch {

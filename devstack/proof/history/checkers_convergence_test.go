@@ -11,7 +11,7 @@ func TestPlantedPools(t *testing.T) {
 	add := func(more ...Record) []Record { return append(newHistory(), more...) }
 	for name, test := range map[string]plantedViolation{
 		"LostPoolUpdate": {
-			"the sink was not told of the last update", CheckChangeEvents,
+			"the sink was not told of the last update", CheckChangeEventsNotLost,
 			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Time.Equal(at(17)) }), "received no shoot-updated",
 		},
 		"PoolWithoutEvent": {

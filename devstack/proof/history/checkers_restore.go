@@ -42,7 +42,7 @@ func CheckRestore(_ Config, records []Record) Result {
 			after.checkOrphan(&res, s)
 		case isKept && s.Generation > kept.SyncGeneration:
 			res.Checked++
-			after.checkLostChange(&res, s, slices.Contains(r.Preflight, s.ClusterID))
+			after.checkLostChangeHandled(&res, s, slices.Contains(r.Preflight, s.ClusterID))
 		}
 	}
 	return res
@@ -151,8 +151,8 @@ func (a *afterRestore) checkOrphan(res *Result, s *Shoot) {
 	}
 }
 
-// checkLostChange checks a Shoot that is newer than the backup. A user may have deleted its cluster meanwhile.
-func (a *afterRestore) checkLostChange(res *Result, s *Shoot, isInPreflight bool) {
+// checkLostChangeHandled checks a Shoot that is newer than the backup. A user may have deleted its cluster meanwhile.
+func (a *afterRestore) checkLostChangeHandled(res *Result, s *Shoot, isInPreflight bool) {
 	permission, isPermitted := a.overwrites[s.ClusterID]
 	if w := a.writes[s.UID]; w != nil && (!isPermitted || w.Start.Before(permission)) {
 		res.fail("Shoot %s had generation %d before the restore, and was replaced with generation %d at %s without a permission",

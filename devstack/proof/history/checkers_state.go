@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// CheckSyncExclusivity checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
+// CheckSingleShootAndOrder checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
 // generation of its cluster.
-func CheckSyncExclusivity(_ Config, records []Record) Result {
+func CheckSingleShootAndOrder(_ Config, records []Record) Result {
 	res := Result{Promise: "R6 syncs are exclusive"}
 	shoots, newest := map[string]string{}, map[string]*Write{} // by cluster, and by UID of the Shoot
 	for _, w := range successfulWritesInOrder(records) {
@@ -97,7 +97,7 @@ func CheckRollbacks(_ Config, records []Record) Result {
 }
 
 // CheckGracefulStops checks R11: a process that gets SIGTERM ends in time and without an error. CheckWakeUps and
-// CheckChangeEvents prove that it loses nothing.
+// CheckChangeEventsNotLost prove that it loses nothing.
 func CheckGracefulStops(cfg Config, records []Record) Result {
 	res := Result{Promise: "R11 graceful stop"}
 	for _, r := range records {

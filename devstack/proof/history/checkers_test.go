@@ -159,24 +159,24 @@ func TestPlantedViolations(t *testing.T) {
 			"event e1 is about",
 		},
 		"LostCreated": {
-			"the sink was not told of a Shoot", CheckChangeEvents,
+			"the sink was not told of a Shoot", CheckChangeEventsNotLost,
 			without(newHistory(), func(r Record) bool {
 				return r.Change != nil && r.Change.Action == "shoot-created" && r.Change.ClusterID == "a"
 			}),
 			"received no shoot-created",
 		},
 		"LostDeleted": {
-			"the sink was not told of a deletion", CheckChangeEvents,
+			"the sink was not told of a deletion", CheckChangeEventsNotLost,
 			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Action == "shoot-deleted" }),
 			"received no shoot-deleted",
 		},
 		"LostUpdated": {
-			"the sink was not told of an update", CheckChangeEvents,
+			"the sink was not told of an update", CheckChangeEventsNotLost,
 			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Action == "shoot-updated" }),
 			"received no shoot-updated",
 		},
 		"LostExecution": {
-			"the sink was not told of the end of an execution", CheckChangeEvents,
+			"the sink was not told of the end of an execution", CheckChangeEventsNotLost,
 			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Subject != "" }), "no execution-succeeded for execution scale-1",
 		},
 		"TwoShootsAtTheEnd": {
@@ -209,12 +209,12 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Cluster: &Cluster{ID: "d", Name: "blue-4", Generation: 2, Deleting: true}}), "still being deleted",
 		},
 		"SecondShoot": {
-			"two workers made a Shoot each", CheckSyncExclusivity,
+			"two workers made a Shoot each", CheckSingleShootAndOrder,
 			add(Record{Write: &Write{Verb: "patch", Shoot: "s-a2", UID: "ua2", ClusterID: "a", Generation: 1, Start: at(7), End: at(8), Status: 201}}),
 			"has the Shoots s-a and s-a2",
 		},
 		"OlderGenerationWins": {
-			"a worker that was frozen overwrites", CheckSyncExclusivity,
+			"a worker that was frozen overwrites", CheckSingleShootAndOrder,
 			add(Record{Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 1, Start: at(7), End: at(8), Status: 200}}),
 			"went back from generation 2",
 		},

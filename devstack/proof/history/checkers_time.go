@@ -32,7 +32,7 @@ func CheckTimesInOrder(cfg Config, records []Record) Result {
 		}
 	}
 	order.wantInGenerations(records)
-	checkAgeEventIntervals(cfg, &res, records)
+	checkAgeEventsNotTooOften(cfg, &res, records)
 	return res
 }
 
@@ -123,10 +123,10 @@ func (o timeOrder) wantInGenerationsOfClusters(byCluster map[string][]*Event) {
 // ageReason is part of the reason of an event about a cluster that is not ready and has not changed.
 const ageReason = "(not ready)"
 
-// checkAgeEventIntervals checks that the ids of events about an unchanged cluster are no more than its intervals allow.
+// checkAgeEventsNotTooOften checks that the ids of events about an unchanged cluster are no more than its intervals allow.
 // An interval counts from the oldest report, so each report of an adapter can begin another one; at the
 // border of two intervals two ids are close.
-func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
+func checkAgeEventsNotTooOften(cfg Config, res *Result, records []Record) {
 	type resource struct {
 		id         string
 		generation int64

@@ -31,7 +31,7 @@ func CheckUpgrade(_ Config, records []Record) Result {
 				res.fail("report of node %s at %s: %s", n.Node, stamp(r.At), n.Error)
 			}
 		case r.Execution != nil:
-			checkApprovedIfWanted(&res, r.Execution)
+			checkApprovedOrStillWaiting(&res, r.Execution)
 		}
 	}
 	return res
@@ -45,7 +45,7 @@ func checkRequestNotFailed(res *Result, q *Request, deleted bool) {
 	}
 }
 
-func checkApprovedIfWanted(res *Result, e *Execution) {
+func checkApprovedOrStillWaiting(res *Result, e *Execution) {
 	res.Checked++
 	switch {
 	case e.Wanted && !e.Approved:

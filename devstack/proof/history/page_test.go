@@ -38,7 +38,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	var page strings.Builder
-	if err := WritePage(&page, runs, planted); err != nil {
+	if err := WriteMarkdownPage(&page, runs, planted); err != nil {
 		t.Fatal(err)
 	}
 	if *update {

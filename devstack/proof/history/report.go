@@ -65,9 +65,9 @@ type latency struct {
 	outcomes map[string]int
 }
 
-// computeLatencies returns the latencies of requests from their intended start, and the time from the
+// computeLatenciesByOperation returns the latencies of requests from their intended start, and the time from the
 // acknowledgement of a generation to the first event or report that covers it.
-func computeLatencies(records []Record) []*latency {
+func computeLatenciesByOperation(records []Record) []*latency {
 	byName := map[string]*latency{}
 	var list []*latency
 	for _, name := range []string{Create, Edit, Delete, CreatePool, EditPool, DeletePool, Trespass, "wake-up"} {

@@ -60,7 +60,7 @@ func Summarize(run Run, results []Result, records []Record) Summary {
 	for _, r := range results {
 		s.Promises = append(s.Promises, PromiseSummary{strings.TrimSpace(r.Promise), r.Checked, len(r.Violations)})
 	}
-	for _, l := range computeLatencies(records) {
+	for _, l := range computeLatenciesByOperation(records) {
 		slices.Sort(l.took)
 		s.Latencies = append(s.Latencies, LatencySummary{
 			Name: l.name, Count: len(l.took), OK: l.outcomes[OK], Failed: l.outcomes[Failed], Unknown: l.outcomes[Unknown],

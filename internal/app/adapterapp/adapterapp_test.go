@@ -136,7 +136,7 @@ delete: {nothing: true}
 // TestKilledBetweenWorkAndReport kills the runner when the work is done and the report is not stored.
 // Another one takes the event over, and reports.
 func TestKilledBetweenWorkAndReport(t *testing.T) {
-	broker, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
+	broker, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) act
 	if !regexp.MustCompile(`^[A-Z]+$`).MatchString(a.method) {
 		c.recordError(key+".method", fmt.Errorf("%q is no method", a.method))
 	}
-	transport, err := newTransport(f.CAFile)
+	transport, err := newTransportTrustingOnly(f.CAFile)
 	if err != nil {
 		c.recordError(key+".ca_file", err)
 	}
@@ -86,7 +86,7 @@ func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) act
 // answer that. Otherwise requests would wait on a dead connection for minutes.
 const pingAfter = 5 * time.Second
 
-func newTransport(caFile string) (*http.Transport, error) {
+func newTransportTrustingOnly(caFile string) (*http.Transport, error) {
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		ForceAttemptHTTP2:      true,
@@ -141,10 +141,10 @@ func (c *compiler) compileURL(key, text string) func(*scope) (string, error) {
 }
 
 // concatURLParts returns the parts of a URL as one. A part must not leave the path.
-func concatURLParts(key string, parts []func(*scope) (string, error)) func(*scope) (string, error) {
+func concatURLParts(key string, escapedParts []func(*scope) (string, error)) func(*scope) (string, error) {
 	return func(s *scope) (string, error) {
 		var b strings.Builder
-		for _, part := range parts {
+		for _, part := range escapedParts {
 			v, err := part(s)
 			if err != nil {
 				return "", err

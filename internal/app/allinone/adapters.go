@@ -23,7 +23,7 @@ func newSampleAdaptersIfEnabled(p *process.Process, cfg AdapterConfig, b *sentin
 	var list adapters
 	common := sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}
 	deps := sampleadapter.Deps{Consumer: b, Fleet: api.Reporter(), Log: p.Log, Registerer: p.Metrics}
-	for _, config := range sampleadapter.SampleConfigs(common) {
+	for _, config := range sampleadapter.ChainedSampleConfigs(common) {
 		a, err := sampleadapter.New(config, deps)
 		if err != nil {
 			return nil, err

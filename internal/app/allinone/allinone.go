@@ -155,7 +155,7 @@ func (l *components) checkLive() error {
 // them.
 func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
 	if cfg.Kube == kubeEmbedded {
-		return l.addHostCluster(ctx, p, cfg, broker, dataDir)
+		return l.startAndAddHostCluster(ctx, p, cfg, broker, dataDir)
 	}
 	sentinels, liveChecks, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
 	l.parts = append(l.parts, sentinels...)
@@ -163,9 +163,9 @@ func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.P
 	return err
 }
 
-// addHostCluster starts the host cluster, and adds the controllers that run on it: those of sentinels, executions
+// startAndAddHostCluster starts the host cluster, and adds the controllers that run on it: those of sentinels, executions
 // and node faults.
-func (l *components) addHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
+func (l *components) startAndAddHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
 	if broker.Type != sentinelapp.NATS {
 		return errBroker
 	}
@@ -200,9 +200,9 @@ func (l *components) addHostCluster(ctx context.Context, p *process.Process, cfg
 func (l *components) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
-		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemoFleet(ctx, cfg, endRun) }},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.createDemoFleetThenMaybeEndRun(ctx, cfg, endRun) }},
 	}
-	return slices.Concat(parts, screen.displayParts(l.watch))
+	return slices.Concat(parts, screen.liveViewOrProgressParts(l.watch))
 }
 
 // errFleetReady ends a run with --exit-when-ready.
@@ -211,8 +211,8 @@ var errFleetReady = errors.New("the demo fleet is Ready")
 // errNotReadyInTime is the error of --exit-when-ready after its timeout.
 var errNotReadyInTime = errors.New("the demo fleet is not Ready")
 
-// runDemoFleet creates the demo fleet and, with --exit-when-ready, ends the run by endRun.
-func (l *components) runDemoFleet(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
+// createDemoFleetThenMaybeEndRun creates the demo fleet and, with --exit-when-ready, ends the run by endRun.
+func (l *components) createDemoFleetThenMaybeEndRun(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
 	err := l.createDemoFleetAndWaitReady(ctx, cfg)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the run is ending, and err is a consequence

@@ -301,7 +301,7 @@ func TestUpRefuses(t *testing.T) {
 // restart, cloud events included, and that two runs do not share a folder.
 func TestDataStays(t *testing.T) {
 	t.Parallel()
-	dir, database := t.TempDir(), map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t)}
+	dir, database := t.TempDir(), map[string]string{"DATABASE_URL": pgtest.NewMigratedDatabaseURL(t)}
 	args := []string{"--data-dir", dir, "--poll-interval", "50ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0"}
 	first := startProgram(t, database, append(args, "--adapters=false")...)
 	c, err := first.newClient(t).Clusters().Create(t.Context(), v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})

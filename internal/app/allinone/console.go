@@ -63,7 +63,7 @@ func writeTokenFile(dataDir string, persons []console.DemoPerson) (path string, 
 
 // createConsoleRBACAndConfig creates the read-only account of the console and returns its connection.
 func (h *hostCluster) createConsoleRBACAndConfig(ctx context.Context) (*rest.Config, error) {
-	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
+	for _, o := range []client.Object{hosts.NewConsoleClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
 		if err := h.createIfMissing(ctx, o); err != nil {
 			return nil, err
 		}

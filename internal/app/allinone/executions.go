@@ -68,7 +68,7 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	if h.kubeconfigs, err = h.writeUserKubeconfigs(requester, approver); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(h.setUpShop(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
+	if err := errors.Join(h.setUpShop(ctx), h.ensureDemoSecrets(ctx, cfg.Namespace)); err != nil {
 		return nil, err
 	}
 
@@ -111,7 +111,7 @@ func (h *hostCluster) newProcessNode(ctx context.Context, log *slog.Logger) (*pr
 
 // bindRequesterAndApproverRoles gives the requester and the approver their rights in the namespace of executions.
 func (h *hostCluster) bindRequesterAndApproverRoles(ctx context.Context, namespace string) error {
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		if err := h.bindClusterRole(ctx, namespace, role.Name, requester); err != nil {
 			return err
 		}
@@ -186,8 +186,8 @@ func (h *hostCluster) createWebDeployment(ctx context.Context) error {
 	})
 }
 
-// ensureCredentialSecrets creates a Secret, and a second one beside the executions with its next content.
-func (h *hostCluster) ensureCredentialSecrets(ctx context.Context, namespace string) error {
+// ensureDemoSecrets creates a Secret, and a second one beside the executions with its next content.
+func (h *hostCluster) ensureDemoSecrets(ctx context.Context, namespace string) error {
 	return errors.Join(
 		h.createIfMissing(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: shop},

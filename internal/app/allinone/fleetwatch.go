@@ -171,10 +171,10 @@ func (o *fleetObservation) addResourcesOfKind(ctx context.Context, api *fleetcli
 
 // addResource adds the name of a resource, its progress if it is one of the demo, and the resource itself if it is
 // not ready.
-func (o *fleetObservation) addResource(namePrefix string, resource v1.Resource) {
-	name := namePrefix + resource.Name
+func (o *fleetObservation) addResource(displayPrefix string, resource v1.Resource) {
+	name := displayPrefix + resource.Name
 	if owner := resource.OwnerResource; owner != nil && o.names[owner.ID] != "" {
-		name = namePrefix + strings.TrimPrefix(o.names[owner.ID], clusterPrefix) + "/" + resource.Name
+		name = displayPrefix + strings.TrimPrefix(o.names[owner.ID], clusterPrefix) + "/" + resource.Name
 	}
 	o.names[resource.ID] = name
 

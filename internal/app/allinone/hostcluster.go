@@ -198,7 +198,7 @@ func newSentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1
 func (h *hostCluster) createOrRepointSentinelConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	err := h.objs.Create(ctx, want)
 	if apierrors.IsAlreadyExists(err) {
-		err = h.repointSentinelConfig(ctx, want)
+		err = h.setSentinelConfigAPIURL(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("create SentinelConfig %q: %w", want.Name, err)
@@ -206,8 +206,8 @@ func (h *hostCluster) createOrRepointSentinelConfig(ctx context.Context, want *v
 	return nil
 }
 
-// repointSentinelConfig sets the address of the API in the existing SentinelConfig with the name of want.
-func (h *hostCluster) repointSentinelConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
+// setSentinelConfigAPIURL sets the address of the API in the existing SentinelConfig with the name of want.
+func (h *hostCluster) setSentinelConfigAPIURL(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	existing := &v1alpha1.SentinelConfig{}
 	if err := h.objs.Get(ctx, client.ObjectKeyFromObject(want), existing); err != nil {
 		return err

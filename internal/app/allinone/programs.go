@@ -40,7 +40,7 @@ func NewHiddenRunnerAndWebCommands(env Env) []*cobra.Command {
 		{
 			Use: RunnerCommand, Hidden: true, DisableFlagParsing: true,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return runAction(cmd.Context(), env, args)
+				return runActionRunner(cmd.Context(), env, args)
 			},
 		},
 		{
@@ -56,7 +56,7 @@ func NewHiddenRunnerAndWebCommands(env Env) []*cobra.Command {
 // terminationLog is the path from which a kubelet reads the termination message.
 const terminationLog = "/dev/termination-log"
 
-func runAction(ctx context.Context, env Env, args []string) error {
+func runActionRunner(ctx context.Context, env Env, args []string) error {
 	path := terminationLog
 	if other, set := env.LookupEnv(runner.EnvTerminationLog); set {
 		path = other

@@ -56,7 +56,7 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 	// Events and changes share the remaining lines, within limits.
 	room := height - len(top) - len(bottom)
 	changes := drawChanges(s, min(room/2, titleRows+changeRows))
-	events := drawEvents(s, width, min(room-len(changes), titleRows+eventRows))
+	events := drawCloudEvents(s, width, min(room-len(changes), titleRows+eventRows))
 	lines := slices.Concat(top, events, changes, bottom)
 	if len(lines) > height {
 		lines = lines[:height]
@@ -66,12 +66,12 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		l.writeTo(&b, width, colour)
+		l.writeClippedTo(&b, width, colour)
 	}
 	return b.String()
 }
 
-func (l viewLine) writeTo(b *strings.Builder, width int, colour bool) {
+func (l viewLine) writeClippedTo(b *strings.Builder, width int, colour bool) {
 	l = l.clipToWidth(width)
 	// Trailing spaces are invisible and disturb copied text.
 	for len(l) > 0 && strings.TrimRight(l[len(l)-1].text, " ") == "" {
@@ -169,7 +169,7 @@ func computeColumnWidth(width int) int {
 }
 
 // arrangeInColumns puts blocks of the given width side by side.
-func arrangeInColumns(blocks [][]viewLine, width int) []viewLine {
+func arrangeInColumns(blocks [][]viewLine, columnWidth int) []viewLine {
 	rows := 0
 	for _, b := range blocks {
 		rows = max(rows, len(b))
@@ -184,7 +184,7 @@ func arrangeInColumns(blocks [][]viewLine, width int) []viewLine {
 			if j > 0 {
 				lines[i] = append(lines[i], viewSpan{strings.Repeat(" ", gutter), terminal.Plain})
 			}
-			lines[i] = append(lines[i], cell.clipOrPadToWidth(width)...)
+			lines[i] = append(lines[i], cell.clipOrPadToWidth(columnWidth)...)
 		}
 	}
 	return lines
@@ -193,7 +193,7 @@ func arrangeInColumns(blocks [][]viewLine, width int) []viewLine {
 func drawGroup(g ResourceGroup, width int) []viewLine {
 	total := g.countResources()
 	lines := []viewLine{{{g.Title, terminal.Bold}, {fmt.Sprintf("  %d", total), terminal.Plain}}}
-	for _, p := range phasesInLifecycleOrder(g.Phases) {
+	for _, p := range knownAndCountedPhasesInOrder(g.Phases) {
 		n := g.Phases[p]
 		label := fmt.Sprintf("%s %-12s %6d ", terminal.PhaseSymbol(p), p, n)
 		style := terminal.PhaseStyle(p)
@@ -247,8 +247,8 @@ func shootStates() []shootState {
 	}
 }
 
-// phasesInLifecycleOrder returns all known phases in lifecycle order, followed by any others.
-func phasesInLifecycleOrder(counts map[v1.Phase]int) []v1.Phase {
+// knownAndCountedPhasesInOrder returns all known phases in lifecycle order, followed by any others.
+func knownAndCountedPhasesInOrder(counts map[v1.Phase]int) []v1.Phase {
 	list := []v1.Phase{v1.PhaseReady, v1.PhaseProvisioning, v1.PhasePending, v1.PhaseFailed, v1.PhaseDeleting}
 	for _, p := range slices.Sorted(maps.Keys(counts)) {
 		if !slices.Contains(list, p) {
@@ -270,8 +270,8 @@ func drawBar(count, total, width int) string {
 	return strings.Repeat("█", cells)
 }
 
-// drawEvents draws an empty line, a title and the newest events on at most maxLines lines.
-func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
+// drawCloudEvents draws an empty line, a title and the newest events on at most maxLines lines.
+func drawCloudEvents(s FleetSnapshot, width, maxLines int) []viewLine {
 	if maxLines < titleRows {
 		return nil
 	}

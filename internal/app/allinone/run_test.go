@@ -62,7 +62,7 @@ func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	t.Helper()
 	all := map[string]string{}
 	if _, given := env["DATABASE_URL"]; !given {
-		all["DATABASE_URL"] = pgtest.NewDatabaseURL(t)
+		all["DATABASE_URL"] = pgtest.NewMigratedDatabaseURL(t)
 	}
 	maps.Copy(all, env)
 	r := &run{done: make(chan struct{})}

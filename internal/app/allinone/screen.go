@@ -100,8 +100,8 @@ func (s *screen) closeLogFile() error {
 	return s.file.Close()
 }
 
-// displayParts returns the parts that paint the run or log its progress.
-func (s *screen) displayParts(watch *FleetWatch) []lifecycle.Part {
+// liveViewOrProgressParts returns the parts that paint the run or log its progress.
+func (s *screen) liveViewOrProgressParts(watch *FleetWatch) []lifecycle.Part {
 	if s.live {
 		view := LiveView{
 			Out:  s.env.Stdout,

@@ -56,7 +56,7 @@ func writePhaseTable(b *strings.Builder, groups []ResourceGroup) {
 			all[p] += n
 		}
 	}
-	for _, p := range phasesInLifecycleOrder(all)[1:] {
+	for _, p := range knownAndCountedPhasesInOrder(all)[1:] {
 		if all[p] > 0 {
 			shown = append(shown, p)
 		}

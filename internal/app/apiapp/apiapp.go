@@ -91,7 +91,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []life
 	if err != nil {
 		return nil, "", err
 	}
-	server, err := httpserver.Listen(ctx, cfg.Server, api.Handler(), p.Log)
+	server, err := httpserver.NewListeningServer(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		return nil, "", fmt.Errorf("listen for requests to the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
 	}

@@ -52,7 +52,7 @@ func TestServe(t *testing.T) {
 func TestServeWithoutItsStandby(t *testing.T) {
 	t.Parallel()
 	const password = "canary"
-	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t), "DATABASE_READ_URL": "postgres://u:" + password + "@127.0.0.1:1/d"})
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewMigratedDatabaseURL(t), "DATABASE_READ_URL": "postgres://u:" + password + "@127.0.0.1:1/d"})
 	health := c.WaitForURLInLog(t, "metrics and health")
 	processtest.Eventually(t, func() error {
 		if status, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
@@ -206,7 +206,7 @@ func TestRefuses(t *testing.T) {
 // TestSecretsAreNotShown runs with passwords that the database refuses.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
-	where, err := url.Parse(pgtest.NewDatabaseURL(t))
+	where, err := url.Parse(pgtest.NewMigratedDatabaseURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

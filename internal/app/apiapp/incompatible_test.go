@@ -13,7 +13,7 @@ import (
 // migration.
 func TestIncompatibleDatabaseIsRejected(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	}
 
 	// A sink that cannot be built is recorded as invalid, and the others are kept.
-	all := cfg.defaultAndAdditionalSinks()
+	all := cfg.sinksIfEnabled()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
 		s.recordInvalidSink(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
@@ -139,7 +139,7 @@ func (c Config) ValidateSinks() error {
 	if err := c.validateSinkNames(); err != nil {
 		return err
 	}
-	all := c.defaultAndAdditionalSinks()
+	all := c.sinksIfEnabled()
 	if c.Enabled && len(all) == 0 {
 		return errNoSink
 	}

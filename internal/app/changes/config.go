@@ -115,8 +115,8 @@ type Link struct {
 	Actions []string `key:"actions" doc:"Actions whose events get the link (default: all)."`
 }
 
-// defaultAndAdditionalSinks returns the sinks by name. The default sink comes first if it has an endpoint.
-func (c Config) defaultAndAdditionalSinks() []SinkConfig {
+// sinksIfEnabled returns the sinks by name. The default sink comes first if it has an endpoint.
+func (c Config) sinksIfEnabled() []SinkConfig {
 	if !c.Enabled {
 		return nil
 	}
@@ -139,7 +139,7 @@ var sinkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // positions are keyed by name.
 func (c Config) validateSinkNames() error {
 	seen := map[string]bool{}
-	for _, s := range c.defaultAndAdditionalSinks() {
+	for _, s := range c.sinksIfEnabled() {
 		switch {
 		case !sinkName.MatchString(s.Name):
 			return fmt.Errorf("change event sink name %q is invalid: use 1 to 63 lower case letters, digits and hyphens", s.Name)

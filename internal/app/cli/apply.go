@@ -267,7 +267,7 @@ func (a *applier) findLive(ctx context.Context, d resource.Document) (live liveR
 // create creates the resource of a document. owner is its parent as findLive returned it.
 func (a *applier) create(ctx context.Context, d resource.Document, owner resource.Item) (resource.Item, error) {
 	kind := d.Ref.Kind
-	want, err := resource.MergeApplied(v1.Resource{Spec: []byte("{}")}, d)
+	want, err := resource.ThreeWayMerge(v1.Resource{Spec: []byte("{}")}, d)
 	if err != nil {
 		return resource.Item{}, err
 	}
@@ -303,7 +303,7 @@ func (a *applier) create(ctx context.Context, d resource.Document, owner resourc
 func (a *applier) patchIfDiffers(
 	ctx context.Context, d resource.Document, live liveResource,
 ) (item resource.Item, changed bool, err error) {
-	want, err := resource.MergeApplied(live.item, d)
+	want, err := resource.ThreeWayMerge(live.item, d)
 	if err != nil {
 		return resource.Item{}, false, err
 	}

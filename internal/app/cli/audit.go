@@ -254,7 +254,7 @@ func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, clo
 	if err != nil {
 		return nil, nil, NewUsageError(err, "check DATABASE_URL")
 	}
-	if err := pool.CheckSchemaUpToDate(cmd.Context()); err != nil {
+	if err := pool.CheckSchemaNotBehindOrAltered(cmd.Context()); err != nil {
 		pool.Close()
 		return nil, nil, explainAuditError(err)
 	}

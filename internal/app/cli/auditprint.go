@@ -86,7 +86,7 @@ func newEventPrinter(w io.Writer, format string, noHeaders bool) *eventPrinter {
 func (p *eventPrinter) writeEvent(e *audit.Event) error {
 	p.count++
 	if p.format == terminal.FormatJSON {
-		return p.writeJSON(e)
+		return p.writeJSONListItem(e)
 	}
 	wide := p.format == terminal.FormatWide
 	if p.count == 1 && p.heads {
@@ -123,7 +123,7 @@ func (p *eventPrinter) writeRow(cells []string) error {
 	return err
 }
 
-func (p *eventPrinter) writeJSON(e *audit.Event) error {
+func (p *eventPrinter) writeJSONListItem(e *audit.Event) error {
 	lead := "{\n  \"items\": [\n    "
 	if p.count > 1 {
 		lead = ",\n    "

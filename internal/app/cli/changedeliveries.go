@@ -31,7 +31,7 @@ func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) er
 	case err != nil:
 		return err
 	case !terminal.IsTableFormat(format):
-		return WriteValue(env.Stdout, format, d)
+		return WriteYAMLOrJSON(env.Stdout, format, d)
 	case !d.Recorded:
 		s.printNote("No delivery of this change event is recorded: %s.", terminal.ReplaceUnprintable(d.Reason))
 		return nil
@@ -53,7 +53,7 @@ func ShowUndelivered(cmd *cobra.Command, env Env, format string) error {
 	case err != nil:
 		return explainOldServer(err, "this list")
 	case !terminal.IsTableFormat(format):
-		return WriteValue(env.Stdout, format, list)
+		return WriteYAMLOrJSON(env.Stdout, format, list)
 	case len(list.Items) == 0:
 		s.printNote("No delivery of a change event of a cluster fails, and none was given up in the last 24 hours.")
 		return nil

@@ -182,7 +182,7 @@ func showSelectedSyncs(
 	case seen.more:
 		s.printNote("More clusters exist; the list is limited by --limit %d.", o.limit)
 	case len(o.states) == 0:
-		return printSyncSummary(ctx, s, client, seen)
+		return printUnsyncedCounts(ctx, s, client, seen)
 	case seen.all == 0:
 		s.printNote("No clusters are in state %s.", strings.Join(o.states, " or "))
 	}
@@ -217,8 +217,8 @@ func (t *tally) addSync(sync v1.ClusterSync) {
 	}
 }
 
-// printSyncSummary prints in one line how many clusters are not synced.
-func printSyncSummary(ctx context.Context, s *session, client *fleetclient.Client, seen tally) error {
+// printUnsyncedCounts prints in one line how many clusters are not synced.
+func printUnsyncedCounts(ctx context.Context, s *session, client *fleetclient.Client, seen tally) error {
 	body, err := client.Raw().ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func printSyncSummary(ctx context.Context, s *session, client *fleetclient.Clien
 	}
 	switch {
 	case total == 0:
-		s.printNoneFound(ctx, client, v1.CollectionClusters)
+		s.printNoneFoundInScope(ctx, client, v1.CollectionClusters)
 	case len(parts) == 0:
 		s.printNote("All %d clusters are synced.", total)
 	default:

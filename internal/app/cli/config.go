@@ -108,7 +108,7 @@ func addConnectionFlags(flags *pflag.FlagSet) {
 // loadConfig reads the configuration of the command line.
 func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, error) {
 	var cfg Config
-	file, err := s.existingConfigPath(cmd)
+	file, err := s.configPathIfExists(cmd)
 	if err != nil {
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "give an existing file, or no --config"}
 	}
@@ -129,7 +129,7 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
 	}
 	// The report keeps a pointer to cfg, so the result is a copy.
-	inForce, err := keepStrongerTokenSetting(cfg, report)
+	inForce, err := keepHigherPrecedenceToken(cfg, report)
 	return inForce, report, err
 }
 
@@ -158,9 +158,9 @@ func sourceOf(report *settings.Report, key string) settings.OriginSource {
 	return settings.FromDefault
 }
 
-// keepStrongerTokenSetting keeps the token or the token file, whichever has the stronger source, and drops the
+// keepHigherPrecedenceToken keeps the token or the token file, whichever has the stronger source, and drops the
 // other. Giving one overrides the other.
-func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, error) {
+func keepHigherPrecedenceToken(cfg Config, report *settings.Report) (Config, error) {
 	if cfg.Token == "" || cfg.TokenFile == "" {
 		return cfg, nil
 	}
@@ -180,8 +180,8 @@ func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, erro
 	return cfg, nil
 }
 
-// existingConfigPath returns the requested file, or the default file if it exists.
-func (s *session) existingConfigPath(cmd *cobra.Command) (string, error) {
+// configPathIfExists returns the requested file, or the default file if it exists.
+func (s *session) configPathIfExists(cmd *cobra.Command) (string, error) {
 	path, requested := s.configPath(cmd)
 	if path == "" {
 		return "", nil

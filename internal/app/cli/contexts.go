@@ -114,7 +114,7 @@ func (s *session) saveContextSettings(cmd *cobra.Command, name string, makeCurre
 		}
 	}
 	return s.editConfig(cmd, "Context "+name+" set.", func(root *yaml.Node, _ Config) error {
-		setContextKeys(findOrAddMapping(findOrAddMapping(root, "contexts"), name), given)
+		setOrRemoveContextKeys(findOrAddMapping(findOrAddMapping(root, "contexts"), name), given)
 		if makeCurrent {
 			setKey(root, "current_context", name)
 		}
@@ -122,8 +122,8 @@ func (s *session) saveContextSettings(cmd *cobra.Command, name string, makeCurre
 	})
 }
 
-// setContextKeys sets the given keys of a context. An empty value removes a key.
-func setContextKeys(c *yaml.Node, given map[string]string) {
+// setOrRemoveContextKeys sets the given keys of a context. An empty value removes a key.
+func setOrRemoveContextKeys(c *yaml.Node, given map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		switch {
 		case given[key] == "":
@@ -204,7 +204,7 @@ func (s *session) printContexts(cmd *cobra.Command, format string) error {
 	}
 	switch format {
 	case terminal.FormatJSON, terminal.FormatYAML:
-		return WriteValue(s.env.Stdout, format, map[string]any{"items": items})
+		return WriteYAMLOrJSON(s.env.Stdout, format, map[string]any{"items": items})
 	case terminal.FormatName:
 		for _, i := range items {
 			if _, err := fmt.Fprintln(s.env.Stdout, i.Name); err != nil {
@@ -234,7 +234,7 @@ func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) 
 	if len(args) > 0 && cmd.HasParent() && cmd.Parent().Name() == "config" {
 		return nil, none
 	}
-	file, err := s.existingConfigPath(cmd)
+	file, err := s.configPathIfExists(cmd)
 	if err != nil {
 		return nil, none
 	}

@@ -285,7 +285,7 @@ func (d *doctor) printFindings(format string) error {
 	stdout := d.session.env.Stdout
 	var err error
 	if format == terminal.FormatJSON {
-		err = WriteValue(stdout, format, map[string][]finding{"findings": d.findings})
+		err = WriteYAMLOrJSON(stdout, format, map[string][]finding{"findings": d.findings})
 	} else {
 		_, err = io.WriteString(stdout, formatFindings(d.findings))
 	}

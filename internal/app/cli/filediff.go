@@ -69,7 +69,7 @@ func diffDocument(ctx context.Context, client *fleetclient.Client, d resource.Do
 	} else if before, err = formatDesiredYAML(resource.DesiredOf(live.item)); err != nil {
 		return "", err
 	}
-	want, err := resource.MergeApplied(live.item, d)
+	want, err := resource.ThreeWayMerge(live.item, d)
 	if err != nil {
 		return "", err
 	}

@@ -95,7 +95,7 @@ func listAndPrintSelected(ctx context.Context, s *session, client *fleetclient.C
 		count += len(items)
 	}
 	if count == 0 && terminal.IsTableFormat(o.format) {
-		s.printNoneFound(ctx, client, sel.Kind.Collection)
+		s.printNoneFoundInScope(ctx, client, sel.Kind.Collection)
 	}
 	return out.Close()
 }
@@ -116,7 +116,7 @@ func listSortAndPrint(cmd *cobra.Command, s *session, client *fleetclient.Client
 		found = found[:min(o.limit, len(found))]
 	}
 	if len(found) == 0 && terminal.IsTableFormat(o.format) {
-		s.printNoneFound(cmd.Context(), client, sel.Kind.Collection)
+		s.printNoneFoundInScope(cmd.Context(), client, sel.Kind.Collection)
 	}
 	if len(found) == 0 {
 		return s.newPrinter(sel.Kind, false, o).Close()

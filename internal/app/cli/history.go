@@ -42,7 +42,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 				return err
 			}
 			if o.format != terminal.FormatTable {
-				return WriteValue(s.env.Stdout, o.format, v1.RevisionList{Items: revisions})
+				return WriteYAMLOrJSON(s.env.Stdout, o.format, v1.RevisionList{Items: revisions})
 			}
 			return printHistory(s, revisions, o.noHeaders)
 		},
@@ -190,7 +190,7 @@ func newDiffCommand(s *session) *cobra.Command {
 				return err
 			}
 			if format != formatText {
-				return WriteValue(s.env.Stdout, format, changes)
+				return WriteYAMLOrJSON(s.env.Stdout, format, changes)
 			}
 			return printDiff(s, changes)
 		},
@@ -208,30 +208,30 @@ func compareRevisions(i resource.Item, revisions []v1.Revision, from, to int64) 
 	if len(revisions) == 0 {
 		return nil, errors.New("the server has no generation of " + i.KindAndName())
 	}
-	fromRevision, err := findRevision(i, revisions, from)
+	fromRevision, err := findRevisionOrNewest(i, revisions, from)
 	if err != nil {
 		return nil, err
 	}
-	toRevision, err := findRevision(i, revisions, to)
+	toRevision, err := findRevisionOrNewest(i, revisions, to)
 	if err != nil {
 		return nil, err
 	}
 	return append([]changeevent.FieldChange{}, diffRevisions(fromRevision, toRevision)...), nil // a list in JSON, never null
 }
 
-// findRevision returns a generation; 0 is the newest. The newest revision is the first.
-func findRevision(i resource.Item, revisions []v1.Revision, generation int64) (*v1.Revision, error) {
-	if generation == 0 {
+// findRevisionOrNewest returns a generation; 0 is the newest. The newest revision is the first.
+func findRevisionOrNewest(i resource.Item, revisions []v1.Revision, generationOrZero int64) (*v1.Revision, error) {
+	if generationOrZero == 0 {
 		return &revisions[0], nil
 	}
 	for n := range revisions {
-		if revisions[n].Generation == generation {
+		if revisions[n].Generation == generationOrZero {
 			return &revisions[n], nil
 		}
 	}
 	oldest, newest := revisions[len(revisions)-1].Generation, revisions[0].Generation
 	return nil, &failure{
-		err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), oldest, newest),
+		err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generationOrZero, i.KindAndName(), oldest, newest),
 		code: CodePrecondition,
 		next: "run 'fleetloop history' to list the generations",
 	}

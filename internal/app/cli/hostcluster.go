@@ -177,9 +177,9 @@ func parsePolicyDenial(err error) (why, next string, ok bool) {
 	return why, next, ok
 }
 
-// JoinHostErrors joins the errors about several objects, without a next step. succeeded is the number of
+// JoinHostErrorsWithExitCode joins the errors about several objects, without a next step. succeeded is the number of
 // successes.
-func JoinHostErrors(errs []error, succeeded int) error {
+func JoinHostErrorsWithExitCode(errs []error, succeeded int) error {
 	switch {
 	case len(errs) == 0:
 		return nil
@@ -191,8 +191,8 @@ func JoinHostErrors(errs []error, succeeded int) error {
 	return NewError(errors.Join(errs...), ExitCode(errs[0]), "")
 }
 
-// WriteValue writes any value in JSON or YAML, as kubectl does.
-func WriteValue(w io.Writer, format string, value any) error {
+// WriteYAMLOrJSON writes any value in JSON or YAML, as kubectl does.
+func WriteYAMLOrJSON(w io.Writer, format string, value any) error {
 	var text []byte
 	var err error
 	if format == terminal.FormatYAML {

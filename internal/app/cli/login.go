@@ -83,7 +83,7 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 	}
 	login.Context = a.cfg.CurrentContext
 	login.Server = a.client.Endpoint()
-	asUser, err := s.checkLogin(ctx, a.client, login)
+	asUser, err := s.checkLoginIfReachable(ctx, a.client, login)
 	if err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func (s *session) readLoginFromStdin() (storedLogin, error) {
 	return storedLogin{Method: methodStdin, Tokens: tokens}, nil
 }
 
-// checkLogin verifies that the server accepts a token, and returns its user as the end of a sentence. If the server is
+// checkLoginIfReachable verifies that the server accepts a token, and returns its user as the end of a sentence. If the server is
 // away, it cannot tell.
-func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l storedLogin) (asUser string, err error) {
+func (s *session) checkLoginIfReachable(ctx context.Context, client *fleetclient.Client, l storedLogin) (asUserText string, err error) {
 	client, err = client.WithToken(fleetclient.StaticToken(l.Tokens.Bearer))
 	if err != nil {
 		return "", &failure{err: err, code: CodeUsage}

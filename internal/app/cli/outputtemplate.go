@@ -108,18 +108,18 @@ func decodeTemplateValue(raw json.RawMessage) (value any, err error) {
 	if err := d.Decode(&value); err != nil {
 		return nil, err
 	}
-	return convertNumbers(value), nil
+	return convertNumbersOrKeepText(value), nil
 }
 
-func convertNumbers(value any) any {
+func convertNumbersOrKeepText(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key := range v {
-			v[key] = convertNumbers(v[key])
+			v[key] = convertNumbersOrKeepText(v[key])
 		}
 	case []any:
 		for i := range v {
-			v[i] = convertNumbers(v[i])
+			v[i] = convertNumbersOrKeepText(v[i])
 		}
 	case json.Number:
 		if n, err := v.Int64(); err == nil {

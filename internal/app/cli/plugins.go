@@ -101,14 +101,14 @@ func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args
 	path := e.searchPath()
 	for _, p := range listPlugins(path, func(word string) bool { return isCommand(root, word) }) {
 		if p.Warning == "" {
-			addPluginCommand(ctx, root, path, p)
+			addPluginCompletionCommand(ctx, root, path, p)
 		}
 	}
 }
 
-// addPluginCommand adds a command for each word of the name of a plugin. The last one completes the arguments of the
+// addPluginCompletionCommand adds a command for each word of the name of a plugin. The last one completes the arguments of the
 // plugin.
-func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin) {
+func addPluginCompletionCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin) {
 	cmd := root
 	for word := range strings.FieldsSeq(p.Name) {
 		cmd = findOrAddCommand(cmd, word)
@@ -183,7 +183,7 @@ func (s *session) printPlugins(root *cobra.Command, format string) error {
 	all := listPlugins(s.env.searchPath(), func(word string) bool { return isCommand(root, word) })
 	switch format {
 	case terminal.FormatJSON, terminal.FormatYAML:
-		return WriteValue(s.env.Stdout, format, map[string]any{"items": append([]plugin{}, all...)})
+		return WriteYAMLOrJSON(s.env.Stdout, format, map[string]any{"items": append([]plugin{}, all...)})
 	}
 	if len(all) == 0 {
 		s.printNote("No plugins found.")

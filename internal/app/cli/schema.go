@@ -95,7 +95,7 @@ func newSchemaGetCommand(s *session) *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return printSchemas(s, cmd)
+				return printSchemaList(s, cmd)
 			}
 			return s.withKindAndClient(s.showSchema)(cmd, args)
 		},
@@ -115,7 +115,7 @@ func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k r
 	return err
 }
 
-func printSchemas(s *session, cmd *cobra.Command) error {
+func printSchemaList(s *session, cmd *cobra.Command) error {
 	client, err := s.newClient(cmd)
 	if err != nil {
 		return err

@@ -133,7 +133,7 @@ func (s *sentinelSession) withClients(
 		if err != nil {
 			return err
 		}
-		return WriteValue(s.env.Stdout, s.format, result)
+		return WriteYAMLOrJSON(s.env.Stdout, s.format, result)
 	}
 }
 

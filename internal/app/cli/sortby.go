@@ -48,7 +48,7 @@ func SortItems[T any](cmd *cobra.Command, f SortFlag, items []T, convert func(T)
 	if len(items) > 0 && !found {
 		return usageErrorf(cmd, "--sort-by %q: no item has this field; -o json shows the fields", string(f))
 	}
-	slices.SortStableFunc(list, func(a, b keyed) int { return compareSortKeys(a.key, b.key) })
+	slices.SortStableFunc(list, func(a, b keyed) int { return compareSortKeysNilFirst(a.key, b.key) })
 	for i := range list {
 		items[i] = list[i].item
 	}
@@ -79,8 +79,8 @@ func findSortKey(path *jsonpath.JSONPath, item any) (any, error) {
 	}
 }
 
-// compareSortKeys puts missing fields before numbers, and numbers before text.
-func compareSortKeys(a, b any) int {
+// compareSortKeysNilFirst puts missing fields before numbers, and numbers before text.
+func compareSortKeysNilFirst(a, b any) int {
 	rank := func(v any) int {
 		switch v.(type) {
 		case nil:

@@ -72,7 +72,7 @@ func printSummary(s *session, format string, summary v1.Summary) error {
 	case terminal.FormatTable:
 		return printSummaryTables(s, summary)
 	case terminal.FormatJSON:
-		return WriteValue(s.env.Stdout, format, summary)
+		return WriteYAMLOrJSON(s.env.Stdout, format, summary)
 	}
 	raw, err := json.Marshal(summary)
 	if err != nil {
@@ -92,7 +92,7 @@ func printSummaryTables(s *session, summary v1.Summary) error {
 		return err
 	}
 	// Each table is a list of rows, of which the first has the column headers.
-	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now), deliveryRows(summary, now)}
+	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now), failingDeliveryRows(summary, now)}
 	for _, key := range slices.Sorted(maps.Keys(summary.Labels)) {
 		tables = append(tables, labelRows(key, summary.Labels[key], summary.MoreLabelValues[key]))
 	}
@@ -165,8 +165,8 @@ func syncRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	return [][]terminal.Cell{terminal.PlainRow(heads...), terminal.PlainRow(counts...)}
 }
 
-// deliveryRows counts the change events that sinks do not accept. It has no row if there are none.
-func deliveryRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
+// failingDeliveryRows counts the change events that sinks do not accept. It has no row if there are none.
+func failingDeliveryRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	d := summary.Deliveries
 	rows := [][]terminal.Cell{terminal.PlainRow("CHANGE EVENTS", "FAILING", "GIVEN UP", "FAILING FOR")}
 	if d.Failing+d.GivenUp == 0 {

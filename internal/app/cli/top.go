@@ -86,7 +86,7 @@ type topView struct {
 }
 
 // fetchAndWriteFrame writes the counts, and at most limit stuck resources.
-func (t *topView) fetchAndWriteFrame(ctx context.Context, w io.Writer, limit int) error {
+func (t *topView) fetchAndWriteFrame(ctx context.Context, w io.Writer, maxStuck int) error {
 	summary, err := t.client.Summary(ctx)
 	if err != nil {
 		return explainOldServer(err, "top")
@@ -101,11 +101,11 @@ func (t *topView) fetchAndWriteFrame(ctx context.Context, w io.Writer, limit int
 		b.WriteByte('\n')
 	}
 	query := t.query
-	if limit > 0 {
-		query.PageSize = min(limit+1, fleetclient.DefaultPageSize) // one more, to know whether more exist
+	if maxStuck > 0 {
+		query.PageSize = min(maxStuck+1, fleetclient.DefaultPageSize) // one more, to know whether more exist
 	}
 	stuckTable := resource.NewStuckPrinter(&b, terminal.FormatTable, t.showOptions())
-	written, more, err := writeStuck(ctx, t.client, query, stuckTable, limit)
+	written, more, err := writeStuck(ctx, t.client, query, stuckTable, maxStuck)
 	if err != nil {
 		return explainOldServer(err, "top")
 	}

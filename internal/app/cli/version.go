@@ -74,7 +74,7 @@ func newVersionCommand(s *session) *cobra.Command {
 
 func (s *session) printVersions(build version.Build, v versions, format string) error {
 	if format == terminal.FormatJSON {
-		return WriteValue(s.env.Stdout, format, v)
+		return WriteYAMLOrJSON(s.env.Stdout, format, v)
 	}
 	text := build.Text("fleetloop")
 	if v.Server != nil {

@@ -185,26 +185,26 @@ func parseGoal(text string) (goal, error) {
 	return goal{}, fmt.Errorf("--for=%q is invalid; use --for=phase=Ready, --for=condition=Reconciled or --for=delete", text)
 }
 
-func parsePhaseGoal(text string) (goal, error) {
+func parsePhaseGoal(phaseName string) (goal, error) {
 	var known []string
 	for _, phase := range []v1.Phase{v1.PhasePending, v1.PhaseProvisioning, v1.PhaseReady, v1.PhaseFailed, v1.PhaseDeleting} {
-		if strings.EqualFold(text, string(phase)) {
+		if strings.EqualFold(phaseName, string(phase)) {
 			return goal{phase: phase}, nil
 		}
 		known = append(known, string(phase))
 	}
-	return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", text, resource.SuggestWords(text, known))
+	return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", phaseName, resource.SuggestWords(phaseName, known))
 }
 
-func parseConditionGoal(condition, text string) (goal, error) {
+func parseConditionGoal(condition, statusText string) (goal, error) {
 	var known []string
 	for _, status := range []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown} {
-		if strings.EqualFold(text, string(status)) {
+		if strings.EqualFold(statusText, string(status)) {
 			return goal{condition: condition, status: status}, nil
 		}
 		known = append(known, string(status))
 	}
-	return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", text, resource.SuggestWords(text, known))
+	return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", statusText, resource.SuggestWords(statusText, known))
 }
 
 func (g goal) String() string {

@@ -236,12 +236,12 @@ func (w *watcher) stateToCompare(i resource.Item) string {
 	return resource.RowTextWithoutAges(i, w.format == terminal.FormatWide)
 }
 
-func (w *watcher) writeItems(items []resource.Item, types []string) error {
+func (w *watcher) writeItems(items []resource.Item, changeTypes []string) error {
 	if w.format != terminal.FormatJSON {
 		return w.printer.Write(items)
 	}
 	for n, i := range items {
-		line, err := json.Marshal(change{Type: types[n], Object: i.Raw})
+		line, err := json.Marshal(change{Type: changeTypes[n], Object: i.Raw})
 		if err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}

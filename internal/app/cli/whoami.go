@@ -41,7 +41,7 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case format == terminal.FormatJSON:
-				return WriteValue(s.env.Stdout, format, struct {
+				return WriteYAMLOrJSON(s.env.Stdout, format, struct {
 					v1.Identity
 
 					Context string    `json:"context,omitempty"`
@@ -111,9 +111,9 @@ func formatScope(r v1.Scope, tenant string) string {
 	return "nothing"
 }
 
-// printNoneFound reports an empty result and the tenant of the caller. It leaves the tenant out if the
+// printNoneFoundInScope reports an empty result and the tenant of the caller. It leaves the tenant out if the
 // server does not identify the caller.
-func (s *session) printNoneFound(ctx context.Context, client *fleetclient.Client, collection string) {
+func (s *session) printNoneFoundInScope(ctx context.Context, client *fleetclient.Client, collection string) {
 	where := ""
 	if identity, err := client.WhoAmI(ctx); err == nil {
 		switch {

@@ -11,14 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// changeLogger logs the changes of Shoots and wakes the outbox.
-type changeLogger struct {
+// outboxWakingLogger logs the changes of Shoots and wakes the outbox.
+type outboxWakingLogger struct {
 	log        *slog.Logger
 	wakeOutbox func()
 }
 
 // Record writes one line and wakes the outbox, which sends the change.
-func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
+func (l outboxWakingLogger) Record(ctx context.Context, c clusterworker.Change) {
 	l.log.InfoContext(ctx, "change",
 		"by", changeevent.SourceClusterWorker,
 		"action", string(c.Action),

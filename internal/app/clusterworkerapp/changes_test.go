@@ -60,7 +60,7 @@ func TestTellsASink(t *testing.T) {
 		got <- p
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	c := start(t, map[string]string{
@@ -124,7 +124,7 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 		taken <- p
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{
@@ -177,7 +177,7 @@ func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
 		taken <- p.Action
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true"}

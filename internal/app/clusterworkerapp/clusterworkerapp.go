@@ -64,7 +64,7 @@ func BuildParts(
 	if cfg.Mode == Mock && overrides.Garden == nil {
 		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
-	database, err := e.buildDatabaseParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
+	database, err := e.initStoreAndListener(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return parts, nil, err
 	}
@@ -73,7 +73,7 @@ func BuildParts(
 	if err != nil {
 		return parts, nil, err
 	}
-	e.recorder = changeLogger{p.Log, outbox.WakeRun}
+	e.recorder = outboxWakingLogger{p.Log, outbox.WakeRun}
 	parts = append(parts,
 		lifecycle.Part{Name: "cluster-worker change events", Run: outbox.Run},
 		lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.DescribeOutageOrEmpty},
@@ -81,8 +81,8 @@ func BuildParts(
 	return parts, e.CheckLive, nil
 }
 
-// buildDatabaseParts sets the store and the listener, and returns the parts that access the database.
-func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+// initStoreAndListener sets the store and the listener, and returns the parts that access the database.
+func (e *engine) initStoreAndListener(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {

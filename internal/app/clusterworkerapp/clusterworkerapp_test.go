@@ -71,7 +71,7 @@ func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
 // existing and new clusters, and ends on request.
 func TestRuns(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	before := addCluster(t, conn, "before", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
@@ -102,7 +102,7 @@ func TestRuns(t *testing.T) {
 // version is not synced and shows the reason. It is synced once its version is valid.
 func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	bad := addCluster(t, conn, "bad", `{"version": "9.99"}`)
 	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
@@ -133,7 +133,7 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 // TestPollsWithoutListening verifies that a worker without notifications finds due clusters.
 func TestPollsWithoutListening(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
 	health := c.WaitForURLInLog(t, "metrics and health")
@@ -149,7 +149,7 @@ func TestPollsWithoutListening(t *testing.T) {
 // says so, connects again, and misses nothing.
 func TestReadyFollowsTheListener(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
 	health := c.WaitForURLInLog(t, "metrics and health")
@@ -175,7 +175,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	const latency = 10 * time.Minute
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "hangs", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_LATENCY": latency.String(), "SHUTDOWN_TIMEOUT": "2s"})
@@ -264,7 +264,7 @@ func TestHealthPort(t *testing.T) {
 // TestPreflight holds that clusters are checked, and that nothing is changed by it.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	good, bad := addCluster(t, conn, "good", `{"version": "1.34"}`), addCluster(t, conn, "bad", `{"version": 1.34}`)
 	env := map[string]string{"DATABASE_URL": url}
@@ -331,7 +331,7 @@ func TestConfigFile(t *testing.T) {
 // nothing and logs the reason. A setting can confirm the change of garden.
 func TestAnotherGarden(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	if _, err := conn.Exec(t.Context(), "update tenant.installation set garden = 'garden.example/garden-prod'"); err != nil {
 		t.Fatal(err)

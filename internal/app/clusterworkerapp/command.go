@@ -21,7 +21,7 @@ func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobr
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		report, err := settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
-		cfg.applyHealthPortToDefaults()
+		cfg.applyHealthPortToDefaultAddrs()
 		return report, err
 	}
 	loadConfig := func(cmd *cobra.Command) (Config, error) {
@@ -65,8 +65,8 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 	return root
 }
 
-// applyHealthPortToDefaults applies HEALTH_PORT to an address that is not set otherwise.
-func (c *Config) applyHealthPortToDefaults() {
+// applyHealthPortToDefaultAddrs applies HEALTH_PORT to an address that is not set otherwise.
+func (c *Config) applyHealthPortToDefaultAddrs() {
 	if c.HealthPort == 0 {
 		return
 	}

@@ -158,7 +158,7 @@ func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) 
 // away, and while no worker runs. It then goes, although nothing is reported.
 func TestADeletedClusterKeepsItsRowWhileGardenerIsAway(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	garden := memory.New(memory.Options{})
@@ -203,7 +203,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	worker := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MODE": "real", "GARDENER_KUBECONFIG": kubeconfig})
@@ -231,7 +231,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 // deletes its clusters without one.
 func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 	t.Parallel()
-	api := startAPI(t, pgtest.NewDatabaseURL(t))
+	api := startAPI(t, pgtest.NewMigratedDatabaseURL(t))
 	id := api.createCluster("plain")
 	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
 	api.finalizeCluster(id)
@@ -242,7 +242,7 @@ func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 // It leaves Shoots behind only with the explicit flag.
 func TestUnregister(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	env := map[string]string{"DATABASE_URL": url}
@@ -272,7 +272,7 @@ func TestUnregister(t *testing.T) {
 // receive it. The phase differs from that of a cluster that has not been observed.
 func TestAClusterShowsItsShoot(t *testing.T) {
 	t.Parallel()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	id := api.createCluster("shown")

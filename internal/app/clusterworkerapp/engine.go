@@ -82,7 +82,7 @@ func (e *engine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts, err := e.buildAndRecordParts(ctx, target)
+	parts, err := e.buildPartsAndSetWorker(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -169,8 +169,8 @@ func newGardenMismatchError(recorded, configured string) error {
 		"or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", recorded, configured)
 }
 
-// buildAndRecordParts builds the parts that Run runs, and gives the worker to the health checks.
-func (e *engine) buildAndRecordParts(ctx context.Context, target syncTarget) ([]lifecycle.Part, error) {
+// buildPartsAndSetWorker builds the parts that Run runs, and gives the worker to the health checks.
+func (e *engine) buildPartsAndSetWorker(ctx context.Context, target syncTarget) ([]lifecycle.Part, error) {
 	owner := newUniqueOwnerName()
 	statusPoller, reporter, err := e.buildPollerAndReporter(target.garden, owner)
 	if err != nil {

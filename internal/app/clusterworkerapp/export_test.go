@@ -1,4 +1,4 @@
 package clusterworkerapp
 
 // Move has the health port take effect.
-func (c *Config) Move() { c.applyHealthPortToDefaults() }
+func (c *Config) Move() { c.applyHealthPortToDefaultAddrs() }

@@ -23,7 +23,7 @@ type Garden interface {
 // identifyGarden returns the identity of the place where a garden keeps its Shoots.
 func identifyGarden(ctx context.Context, garden Garden) (identity string, err error) {
 	if client, ok := garden.(*gardener.Client); ok {
-		return client.GetGardenIdentity(ctx)
+		return client.GetShootNamespaceIdentity(ctx)
 	}
 	return "the memory of a worker (" + string(Mock) + ")", nil
 }

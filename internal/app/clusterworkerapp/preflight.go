@@ -60,7 +60,7 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 	defer pool.Close()
-	if err := pool.CheckSchemaUpToDate(ctx); err != nil {
+	if err := pool.CheckSchemaNotBehindOrAltered(ctx); err != nil {
 		return err
 	}
 	store := pgstore.New(pool)
@@ -98,10 +98,10 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 	check := &preflightChecker{garden: garden, maker: maker, out: out, names: clusterNames}
-	if err := check.dryRunSelectedClusters(ctx, store); err != nil {
+	if err := check.dryRunAndPrintSelectedClusters(ctx, store); err != nil {
 		return err
 	}
-	return check.printMissingAndTotals()
+	return check.printNotFoundNamesAndTotals()
 }
 
 // checkRecordedGardenMatches rejects a garden other than the one with the Shoots.
@@ -121,13 +121,13 @@ func (c Part) checkRecordedGardenMatches(ctx context.Context, store *pgstore.Sto
 }
 
 // printAccessFindings prints the findings and reports whether a worker could run.
-func printAccessFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
+func printAccessFindings(out io.Writer, findings []gardener.CheckResult) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, f := range findings {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.ReplaceUnprintable(f.Subject), terminal.ReplaceUnprintable(f.Message))
 	}
 	_ = w.Flush()
-	return !slices.ContainsFunc(findings, func(f gardener.Finding) bool { return f.Level == gardener.Broken })
+	return !slices.ContainsFunc(findings, func(f gardener.CheckResult) bool { return f.Level == gardener.Broken })
 }
 
 // preflightChecker validates clusters against Gardener.
@@ -141,8 +141,8 @@ type preflightChecker struct {
 	checkedNames      []string // the names and ids of the checked clusters
 }
 
-// dryRunSelectedClusters checks the clusters of the database, page by page.
-func (c *preflightChecker) dryRunSelectedClusters(ctx context.Context, store *pgstore.Store) error {
+// dryRunAndPrintSelectedClusters checks the clusters of the database, page by page.
+func (c *preflightChecker) dryRunAndPrintSelectedClusters(ctx context.Context, store *pgstore.Store) error {
 	lastID := ""
 	for {
 		page, err := store.ListClusters(ctx, lastID, preflightPage)
@@ -226,9 +226,9 @@ func (c *preflightChecker) isSyncedShootMissing(ctx context.Context, cluster clu
 	return false, err
 }
 
-// printMissingAndTotals prints the named clusters that were not found, and the totals. It returns errPreflight if any
+// printNotFoundNamesAndTotals prints the named clusters that were not found, and the totals. It returns errPreflight if any
 // was rejected.
-func (c *preflightChecker) printMissingAndTotals() error {
+func (c *preflightChecker) printNotFoundNamesAndTotals() (errIfRejected error) {
 	for _, name := range c.names {
 		if !slices.Contains(c.checkedNames, name) {
 			c.rejected++

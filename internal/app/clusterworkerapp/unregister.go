@@ -49,7 +49,7 @@ func unregisterClusterWorker(ctx context.Context, database postgres.Config, out 
 		return err
 	}
 	defer pool.Close()
-	if err := pool.CheckSchemaUpToDate(ctx); err != nil {
+	if err := pool.CheckSchemaNotBehindOrAltered(ctx); err != nil {
 		return err
 	}
 	u, err := pgstore.New(pool).UnregisterClusterWorker(ctx, abandonShoots)

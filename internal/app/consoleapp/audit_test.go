@@ -22,7 +22,7 @@ import (
 // execution, whose name is the UID of the first, is not part of it.
 func TestAuditOfAHostCluster(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	writer, err := postgres.New(postgres.Config{URL: settings.Secret(url), Role: postgres.RoleExecutionController}, log)
 	if err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	if err != nil {
 		return parts, "", err
 	}
-	server, err := httpserver.Listen(ctx, cfg.Server, c.Handler(), p.Log)
+	server, err := httpserver.NewListeningServer(ctx, cfg.Server, c.Handler(), p.Log)
 	if err != nil {
 		return parts, "", fmt.Errorf("listen for requests to the console: %w", err)
 	}
@@ -285,7 +285,7 @@ const auditConns = 2
 func newAuditReaderIfConfigured(
 	config hosts.Config, p *process.Process,
 ) (readAudit hosts.ReadAuditFunc, parts []lifecycle.Part, err error) {
-	url, err := findAuditDatabaseURL(config)
+	url, err := readAuditDatabaseURL(config)
 	if err != nil || url == "" {
 		return nil, nil, err
 	}
@@ -313,18 +313,18 @@ func newAuditReaderIfConfigured(
 	return reader.readExecutionEvents, []lifecycle.Part{part}, nil
 }
 
-// findAuditDatabaseURL returns the URL of the audit of a host cluster, from the setting or from a file. It is empty if
+// readAuditDatabaseURL returns the URL of the audit of a host cluster, from the setting or from a file. It is empty if
 // none is configured.
-func findAuditDatabaseURL(config hosts.Config) (settings.Secret, error) {
-	if config.AuditDatabaseURLFile == "" {
-		return config.AuditDatabaseURL, nil
+func readAuditDatabaseURL(hostConfig hosts.Config) (settings.Secret, error) {
+	if hostConfig.AuditDatabaseURLFile == "" {
+		return hostConfig.AuditDatabaseURL, nil
 	}
-	if config.AuditDatabaseURL != "" {
-		return "", fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", config.Name)
+	if hostConfig.AuditDatabaseURL != "" {
+		return "", fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", hostConfig.Name)
 	}
-	text, err := os.ReadFile(config.AuditDatabaseURLFile)
+	text, err := os.ReadFile(hostConfig.AuditDatabaseURLFile)
 	if err != nil {
-		return "", fmt.Errorf("read audit_database_url_file of host cluster %q: %w", config.Name, err)
+		return "", fmt.Errorf("read audit_database_url_file of host cluster %q: %w", hostConfig.Name, err)
 	}
 	return settings.Secret(strings.TrimSpace(string(text))), nil
 }

@@ -100,7 +100,7 @@ func TestReplicas(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: secret-alice, subject: alice, tenant: blue}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	api := processtest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
 	processtest.EventuallyStatus(t, api.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	env := map[string]string{

@@ -31,7 +31,7 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
-	report, err := inspect.CheckCoverage(ctx, watches, collectionsToRead(watches), func(string, int) {})
+	report, err := inspect.CheckCoverage(ctx, watches, defaultAndWatchedCollections(watches), func(string, int) {})
 	if fleetclient.IsUnauthorized(err) {
 		err = errors.Join(console.ErrToken, err)
 	}
@@ -40,7 +40,7 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 	}
 
 	coverage := newCoverage(report)
-	coverage.SeveralAPIs = apisIfSeveral(sentinels)
+	coverage.SeveralAPIs = apiURLsIfSeveral(sentinels)
 	fillExampleNames(ctx, client, coverage.Gaps)
 	fillExampleNames(ctx, client, coverage.Overlaps)
 	return coverage, nil
@@ -59,9 +59,9 @@ func newWatches(sentinels []hosts.NamedSentinel, client *fleetclient.Client) ([]
 	return watches, nil
 }
 
-// collectionsToRead returns the collections that are watched, and those that the page shows in any
+// defaultAndWatchedCollections returns the collections that are watched, and those that the page shows in any
 // case.
-func collectionsToRead(watches []*inspect.Watch) []string {
+func defaultAndWatchedCollections(watches []*inspect.Watch) []string {
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
 	for _, w := range watches {
 		if !slices.Contains(collections, w.Collection) {
@@ -98,9 +98,9 @@ func newCoverage(report *inspect.CoverageReport) hosts.Coverage {
 	return coverage
 }
 
-// apisIfSeveral returns the URLs of the fleet APIs that the sentinels read, if there are several.
+// apiURLsIfSeveral returns the URLs of the fleet APIs that the sentinels read, if there are several.
 // The report takes all of them for that of the console.
-func apisIfSeveral(sentinels []hosts.NamedSentinel) []string {
+func apiURLsIfSeveral(sentinels []hosts.NamedSentinel) []string {
 	apis := map[string]bool{}
 	for _, s := range sentinels {
 		apis[s.Config.Spec.HyperfleetAPI.URL] = true

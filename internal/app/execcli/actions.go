@@ -43,9 +43,9 @@ func runActions(s *session, cmd *cobra.Command, args []string, format string) er
 		}
 		return nil
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
-		return cli.WriteValue(s.env.Stdout, format, CatalogueValue(list, len(args) > 0))
+		return cli.WriteYAMLOrJSON(s.env.Stdout, format, CatalogueValue(list, len(args) > 0))
 	case len(args) > 0:
-		return WriteAction(s.env.Stdout, list[0], s.newOutputOptions())
+		return WriteActionDescription(s.env.Stdout, list[0], s.newOutputOptions())
 	}
 	return WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.newOutputOptions())
 }

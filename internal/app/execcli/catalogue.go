@@ -83,8 +83,8 @@ func formatDurationWithoutZeroUnits(d time.Duration) string {
 	return text
 }
 
-// WriteAction writes a full description of one action.
-func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
+// WriteActionDescription writes a full description of one action.
+func WriteActionDescription(w io.Writer, a *action.Action, o OutputOptions) error {
 	p := &page{w: w, o: o}
 	p.writeField("Name", a.Name)
 	p.writeField("Description", a.Summary)

@@ -41,11 +41,11 @@ func newCancelCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func newFinalizeCommand(s *session) *cobra.Command {
+func newEndRollbackWindowCommand(s *session) *cobra.Command {
 	cmd := newCancelOrFinalizeCommand(s, controlAction{
 		verb:  "finalize",
 		done:  "is being finalized",
-		check: checkFinalizable,
+		check: checkRollbackReady,
 		send:  sendFinalize,
 	})
 	cmd.Short = "End the rollback window of executions"
@@ -55,8 +55,8 @@ func newFinalizeCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// checkFinalizable returns an error unless an execution is in phase rollback_ready.
-func checkFinalizable(ke *v1alpha1.KubernetesExecution) error {
+// checkRollbackReady returns an error unless an execution is in phase rollback_ready.
+func checkRollbackReady(ke *v1alpha1.KubernetesExecution) error {
 	if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 		return &executions.StateError{
 			Message: fmt.Sprintf("execution %q is not in phase rollback_ready", ke.Name),
@@ -84,7 +84,7 @@ func newCancelOrFinalizeCommand(s *session, action controlAction) *cobra.Command
 	return cmd
 }
 
-func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, action controlAction, format string) error {
+func runCancelOrFinalize(s *session, cmd *cobra.Command, names []string, action controlAction, format string) error {
 	if err := cli.CheckFormat(cmd, format, changeOutputFormats()); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, action c
 	if err != nil {
 		return err
 	}
-	found, errs, err := c.findExecutions(cmd.Context(), args, selection{})
+	found, errs, err := c.findExecutions(cmd.Context(), names, selection{})
 	if err != nil {
 		return err
 	}
@@ -121,11 +121,11 @@ func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, action c
 		}
 	}
 	if format != formatText && len(changed) > 0 {
-		if err := WriteExecutions(s.env.Stdout, format, changed, len(args) == 1); err != nil {
+		if err := WriteExecutionObjectsOrNames(s.env.Stdout, format, changed, len(names) == 1); err != nil {
 			return err
 		}
 	}
-	return cli.JoinHostErrors(errs, len(changed))
+	return cli.JoinHostErrorsWithExitCode(errs, len(changed))
 }
 
 func newEmergencyStopCommand(s *session) *cobra.Command {

@@ -150,7 +150,7 @@ func printDecisionThenFollowIfAsked(s *session, cmd *cobra.Command, c *cluster, 
 		return s.followExecution(cmd, c, ke, o.format, o.waitOptions)
 	}
 	if o.format != formatText {
-		return WriteExecutions(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
+		return WriteExecutionObjectsOrNames(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
 	}
 	return nil
 }

@@ -47,14 +47,14 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 	if spec.RequestedBy != "" {
 		by = ", by " + spec.RequestedBy
 	}
-	p.writeField("Requested", p.formatTime(ke.CreationTimestamp.Time)+by)
+	p.writeField("Requested", p.formatTimeAndAge(ke.CreationTimestamp.Time)+by)
 	optional := []struct{ name, value string }{
 		{"Assistant", formatAgent(spec)},
 		{"Reason", spec.Reason},
 		{"Environment", spec.Environment},
 		{"Correlation", spec.CorrelationID},
-		{"Rollback of", formatReference(spec.RollbackOf)},
-		{"Remediation", formatReference(spec.RemediationRequestRef)},
+		{"Rollback of", formatNamespacedName(spec.RollbackOf)},
+		{"Remediation", formatNamespacedName(spec.RemediationRequestRef)},
 		{"Workflow", formatWorkflow(spec)},
 	}
 	for _, f := range optional {
@@ -70,7 +70,7 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 		p.writeField("Outcome", string(ke.Status.Outcome))
 	}
 	if ke.DeletionTimestamp != nil {
-		p.writeField("Deleted", p.formatTime(ke.DeletionTimestamp.Time)+", retained until the audit is written")
+		p.writeField("Deleted", p.formatTimeAndAge(ke.DeletionTimestamp.Time)+", retained until the audit is written")
 	}
 }
 
@@ -82,7 +82,7 @@ func formatAgent(spec *v1alpha1.KubernetesExecutionSpec) string {
 	return spec.RequestedByAgent + ", for " + spec.RequestedBy
 }
 
-func formatReference(r *v1alpha1.ObjectReference) string {
+func formatNamespacedName(r *v1alpha1.ObjectReference) string {
 	if r == nil {
 		return ""
 	}
@@ -93,7 +93,7 @@ func formatReference(r *v1alpha1.ObjectReference) string {
 }
 
 func formatWorkflow(spec *v1alpha1.KubernetesExecutionSpec) string {
-	text := formatReference(spec.WorkflowExecutionRef)
+	text := formatNamespacedName(spec.WorkflowExecutionRef)
 	if spec.StepNumber != nil {
 		text = strings.TrimSpace(fmt.Sprintf("%s step %d", text, *spec.StepNumber))
 	}
@@ -211,7 +211,7 @@ func formatEvaluationTime(p *page, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
-	return ", evaluated " + p.formatTime(t.Time)
+	return ", evaluated " + p.formatTimeAndAge(t.Time)
 }
 
 func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {

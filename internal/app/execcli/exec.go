@@ -82,12 +82,12 @@ Parameters:
 			o.retriesSet = cmd.Flags().Changed("retries")
 			o.keepSet = cmd.Flags().Changed("ttl")
 			o.approvalSet = cmd.Flags().Changed("approval-timeout")
-			return runExec(s, cmd, args, o)
+			return runCreateExecution(s, cmd, args, o)
 		},
 	}
 	o.addFlags(cmd)
 	cmd.AddCommand(
-		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newFinalizeCommand(s),
+		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newEndRollbackWindowCommand(s),
 		newActionsCommand(s), newEmergencyStopCommand(s), newEndEmergencyStopCommand(s),
 	)
 	return cmd
@@ -113,7 +113,7 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	addOutputFlag(cmd, &o.format, changeOutputFormats())
 }
 
-func runExec(s *session, cmd *cobra.Command, args []string, o execOptions) error {
+func runCreateExecution(s *session, cmd *cobra.Command, args []string, o execOptions) error {
 	if err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
 	}
@@ -215,13 +215,13 @@ func (o *execOptions) fillSpecFromFlags(cmd *cobra.Command, spec *v1alpha1.Kuber
 }
 
 // parseTarget parses --target. It returns nil for an empty one.
-func parseTarget(cmd *cobra.Command, text string) (*v1alpha1.Target, error) {
-	if text == "" {
+func parseTarget(cmd *cobra.Command, kindNamespaceName string) (*v1alpha1.Target, error) {
+	if kindNamespaceName == "" {
 		return nil, nil
 	}
-	parts := strings.Split(text, "/")
+	parts := strings.Split(kindNamespaceName, "/")
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return nil, usageErrorf(cmd, "invalid --target %q: want kind/namespace/name, or kind/name for an object without a namespace", text)
+		return nil, usageErrorf(cmd, "invalid --target %q: want kind/namespace/name, or kind/name for an object without a namespace", kindNamespaceName)
 	}
 	t := &v1alpha1.Target{Kind: parts[0], Name: parts[len(parts)-1]}
 	if len(parts) == 3 {
@@ -255,7 +255,7 @@ func createThenFollowIfAsked(s *session, cmd *cobra.Command, ke *v1alpha1.Kubern
 	if err != nil {
 		return explainError(err, "get the current user")
 	}
-	err = executions.Create(ctx, c, ke, user, groups)
+	err = executions.SetRequesterAndCreate(ctx, c, ke, user, groups)
 	if apierrors.IsAlreadyExists(err) {
 		exists := fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name)
 		describe := "fleetloop exec describe " + ke.Name + s.newOutputOptions().NamespaceFlag(ke)
@@ -287,7 +287,7 @@ func (s *session) printCreatedThenFollowIfAsked(cmd *cobra.Command, c *cluster, 
 		return s.followExecution(cmd, c, ke, format, w)
 	}
 	if format != formatText {
-		return WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
+		return WriteExecutionObjectsOrNames(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func (s *session) printCreatedThenFollowIfAsked(cmd *cobra.Command, c *cluster, 
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	ke, failed := printProgressUntilEnd(cmd.Context(), s, c, ke, w)
 	if format != formatText {
-		return cmp.Or(WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
+		return cmp.Or(WriteExecutionObjectsOrNames(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}
 	if failed != nil {
 		return failed

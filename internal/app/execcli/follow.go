@@ -158,7 +158,7 @@ The execution continues when the wait ends early.`
 // state. The error says why it did not succeed.
 func printProgressUntilEnd(
 	ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions,
-) (*v1alpha1.KubernetesExecution, error) {
+) (latest *v1alpha1.KubernetesExecution, failure error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)

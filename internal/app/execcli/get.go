@@ -62,9 +62,9 @@ func newGetCommand(s *session) *cobra.Command {
 				return usageErrorf(cmd, "--sort-by cannot be combined with --watch")
 			}
 			if o.watch {
-				return runWatch(s, cmd, args, o)
+				return runWatchOneOrAll(s, cmd, args, o)
 			}
-			return runGet(s, cmd, args, o)
+			return runGetOnce(s, cmd, args, o)
 		},
 	}
 	o.addFlags(cmd, listOutputFormats())
@@ -73,7 +73,7 @@ func newGetCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
+func runGetOnce(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := cli.CheckFormat(cmd, o.format, listOutputFormats()); err != nil {
 		return err
 	}
@@ -95,17 +95,17 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	case terminal.IsTableFormat(o.format):
 		options := s.newOutputOptions()
 		options.NoHeaders = o.noHeaders
-		err = NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, options).Write(found, options)
+		err = NewTablePrinter(s.env.Stdout, o.format == terminal.FormatWide, options).Write(found, options)
 		if len(found) == 0 && len(errs) == 0 {
 			s.printToStderr("No executions found in namespace %s.", s.where.namespace)
 		}
 	case len(found) > 0 || len(errs) == 0: // an empty list is an answer, unless there are errors
-		err = WriteExecutions(s.env.Stdout, o.format, found, len(args) == 1)
+		err = WriteExecutionObjectsOrNames(s.env.Stdout, o.format, found, len(args) == 1)
 	}
 	if err != nil {
 		return err
 	}
-	return cli.JoinHostErrors(errs, len(found))
+	return cli.JoinHostErrorsWithExitCode(errs, len(found))
 }
 
 // findExecutions returns the named executions in the order of the names or, without names, the selected ones, the
@@ -165,7 +165,7 @@ func newDescribeCommand(s *session) *cobra.Command {
 					return err
 				}
 			}
-			return cli.JoinHostErrors(errs, len(found))
+			return cli.JoinHostErrorsWithExitCode(errs, len(found))
 		},
 	}
 }
@@ -180,13 +180,13 @@ func newWatchCommand(s *session) *cobra.Command {
 			"see fleetloop exec --help.",
 		Example:           "  fleetloop exec watch scale-deployment-x7kq2\n  fleetloop exec watch --phase=waiting_approval",
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runWatchOneOrAll(s, cmd, args, o) },
 	}
 	o.addFlags(cmd, watchOutputFormats())
 	return cmd
 }
 
-func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
+func runWatchOneOrAll(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := cli.CheckFormat(cmd, o.format, watchOutputFormats()); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ type watcher struct {
 	*session
 
 	o      getOptions
-	lister *ListPrinter
+	lister *TablePrinter
 	seen   map[types.UID]string // the printed rows, without ages
 }
 
@@ -227,7 +227,7 @@ func watchAndPrintAll(ctx context.Context, s *session, c *cluster, o getOptions)
 	w := &watcher{
 		session: s,
 		o:       o,
-		lister:  NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, options),
+		lister:  NewTablePrinter(s.env.Stdout, o.format == terminal.FormatWide, options),
 		seen:    map[types.UID]string{},
 	}
 	for isFirst := true; ; isFirst = false {
@@ -252,12 +252,12 @@ func (w *watcher) printAllThenWatchOnce(ctx context.Context, c *cluster) error {
 	if err := w.printChanged(list.Items...); err != nil {
 		return err
 	}
-	return w.watchAndPrintUpdates(ctx, c, list.ResourceVersion)
+	return w.watchOnceAndPrintUpdates(ctx, c, list.ResourceVersion)
 }
 
-// watchAndPrintUpdates prints changes until the watch ends. It returns errors of the output and of the
+// watchOnceAndPrintUpdates prints changes until the watch ends. It returns errors of the output and of the
 // server.
-func (w *watcher) watchAndPrintUpdates(ctx context.Context, c *cluster, resourceVersion string) error {
+func (w *watcher) watchOnceAndPrintUpdates(ctx context.Context, c *cluster, resourceVersion string) error {
 	options := w.o.listOptions(c.namespace)
 	options.Raw.ResourceVersion = resourceVersion
 	stream, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
@@ -302,7 +302,7 @@ func (w *watcher) printChanged(list ...v1alpha1.KubernetesExecution) error {
 
 func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) error {
 	if w.o.format == terminal.FormatName {
-		return WriteExecutions(w.env.Stdout, terminal.FormatName, list, false)
+		return WriteExecutionObjectsOrNames(w.env.Stdout, terminal.FormatName, list, false)
 	}
 	return w.lister.Write(list, w.newOutputOptions())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
-// ListPrinter writes rows of a table as they arrive.
-type ListPrinter struct {
+// TablePrinter writes rows of a table as they arrive.
+type TablePrinter struct {
 	w     io.Writer
 	o     OutputOptions
 	wide  bool
@@ -20,13 +20,13 @@ type ListPrinter struct {
 	head  bool // the headers are still to be written
 }
 
-// NewListPrinter returns a ListPrinter. A wide one has more columns.
-func NewListPrinter(w io.Writer, wide bool, o OutputOptions) *ListPrinter {
-	return &ListPrinter{w: w, o: o, wide: wide, table: terminal.Table{Colour: o.Colour}, head: !o.NoHeaders}
+// NewTablePrinter returns a TablePrinter. A wide one has more columns.
+func NewTablePrinter(w io.Writer, wide bool, o OutputOptions) *TablePrinter {
+	return &TablePrinter{w: w, o: o, wide: wide, table: terminal.Table{Colour: o.Colour}, head: !o.NoHeaders}
 }
 
 // Write writes a row for each execution.
-func (l *ListPrinter) Write(list []v1alpha1.KubernetesExecution, o OutputOptions) error {
+func (l *TablePrinter) Write(list []v1alpha1.KubernetesExecution, o OutputOptions) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -101,9 +101,9 @@ func KubectlName(ke *v1alpha1.KubernetesExecution) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + ke.Name
 }
 
-// WriteExecutions writes executions in JSON, YAML or by name, as kubectl does. Single writes one
+// WriteExecutionObjectsOrNames writes executions in JSON, YAML or by name, as kubectl does. Single writes one
 // execution as an object instead of a list.
-func WriteExecutions(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
+func WriteExecutionObjectsOrNames(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
 	for i := range list {
 		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 		list[i].ManagedFields = nil
@@ -117,10 +117,10 @@ func WriteExecutions(w io.Writer, format string, list []v1alpha1.KubernetesExecu
 		return err
 	}
 	if single && len(list) == 1 {
-		return cli.WriteValue(w, format, list[0])
+		return cli.WriteYAMLOrJSON(w, format, list[0])
 	}
 	if list == nil {
 		list = []v1alpha1.KubernetesExecution{} // the items are a list in JSON, never null
 	}
-	return cli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
+	return cli.WriteYAMLOrJSON(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
 }

@@ -79,9 +79,9 @@ func runLogs(s *session, cmd *cobra.Command, name string, o logsOptions) error {
 	}
 	l := &logReader{session: s, cluster: c, pods: pods, o: o}
 	if !o.follow {
-		return l.printLogs(cmd.Context(), ke)
+		return l.printCurrentLogs(cmd.Context(), ke)
 	}
-	if err := newLogFollower(l).followLogs(cmd.Context(), ke); cmd.Context().Err() == nil {
+	if err := newLogFollower(l).followLogsUntilSettled(cmd.Context(), ke); cmd.Context().Err() == nil {
 		return err
 	}
 	return nil // an interrupt is the normal end; the execution continues
@@ -109,8 +109,8 @@ func (l *logReader) listPods(ctx context.Context, ke *v1alpha1.KubernetesExecuti
 	return list.Items, nil
 }
 
-// printLogs prints the logs as they are now.
-func (l *logReader) printLogs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// printCurrentLogs prints the logs as they are now.
+func (l *logReader) printCurrentLogs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	pods, err := l.listPods(ctx, ke)
 	if err != nil {
 		return err

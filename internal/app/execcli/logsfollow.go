@@ -43,14 +43,14 @@ func newLogFollower(l *logReader) *logFollower {
 	return &logFollower{logReader: l, read: map[types.UID]*podLog{}}
 }
 
-// followLogs prints logs until the execution has ended and all of them are printed, or ctx ends.
-func (l *logFollower) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// followLogsUntilSettled prints logs until the execution has ended and all of them are printed, or ctx ends.
+func (l *logFollower) followLogsUntilSettled(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	failures := 0 // in a row
 	for {
 		ended := executions.IsSettled(ke) // before the Pods are listed, so that none is missed
 		pods, err := l.listPods(ctx, ke)
 		if err == nil {
-			err = l.followPods(ctx, pods)
+			err = l.followPodsSequentially(ctx, pods)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -100,8 +100,8 @@ func (l *logFollower) note(text string) {
 	}
 }
 
-// followPods prints the logs of the Pods that have started and are not complete, each until its end.
-func (l *logFollower) followPods(ctx context.Context, pods []corev1.Pod) error {
+// followPodsSequentially prints the logs of the Pods that have started and are not complete, each until its end.
+func (l *logFollower) followPodsSequentially(ctx context.Context, pods []corev1.Pod) error {
 	for i := range pods {
 		if !hasStarted(&pods[i]) {
 			continue
@@ -114,7 +114,7 @@ func (l *logFollower) followPods(ctx context.Context, pods []corev1.Pod) error {
 		if state.complete {
 			continue
 		}
-		if err := l.followPod(ctx, &pods[i], state); err != nil {
+		if err := l.followPodOnce(ctx, &pods[i], state); err != nil {
 			return err
 		}
 	}
@@ -124,9 +124,9 @@ func (l *logFollower) followPods(ctx context.Context, pods []corev1.Pod) error {
 // errLogInterrupted means that a log can be continued.
 var errLogInterrupted = errors.New("connection lost")
 
-// followPod prints the log of a Pod until the end of the stream. The log is complete if the container had ended
+// followPodOnce prints the log of a Pod until the end of the stream. The log is complete if the container had ended
 // before. Otherwise, servers end streams for other reasons, and the next call continues.
-func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *podLog) error {
+func (l *logFollower) followPodOnce(ctx context.Context, pod *corev1.Pod, state *podLog) error {
 	params := url.Values{}
 	switch {
 	case !state.begun:

@@ -70,8 +70,8 @@ func (p *page) writeTable(indent string, rows [][]terminal.Cell) {
 	}
 }
 
-// formatTime returns a time and its age.
-func (p *page) formatTime(t time.Time) string {
+// formatTimeAndAge returns a time and its age.
+func (p *page) formatTimeAndAge(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}

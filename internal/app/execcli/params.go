@@ -91,7 +91,7 @@ func (r *paramParser) parseArgument(argument string) error {
 		return err
 	}
 	if isEntry {
-		return r.addObjectEntry(p, key, text, hasValue)
+		return r.setOrRemoveObjectEntry(p, key, text, hasValue)
 	}
 	if r.given[name] && p.Type != "array" {
 		return fmt.Errorf("parameter %s is given twice; give it once", name)
@@ -138,8 +138,8 @@ func findParameter(list []action.Parameter, name string) (action.Parameter, erro
 	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
-// addObjectEntry sets one entry of an object, to null without a value.
-func (r *paramParser) addObjectEntry(p action.Parameter, key, text string, hasValue bool) error {
+// setOrRemoveObjectEntry sets one entry of an object, to null without a value.
+func (r *paramParser) setOrRemoveObjectEntry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
 		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
 	}

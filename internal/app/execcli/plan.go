@@ -126,10 +126,10 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	}
 	switch {
 	case a.DecidedAt != nil:
-		p.writeLine("  decided %s", p.formatTime(a.DecidedAt.Time))
+		p.writeLine("  decided %s", p.formatTimeAndAge(a.DecidedAt.Time))
 	case executions.IsSettled(ke): // no more approvals are expected
 	case a.Deadline != nil:
-		p.writeLine("  deadline %s", p.formatTime(a.Deadline.Time))
+		p.writeLine("  deadline %s", p.formatTimeAndAge(a.Deadline.Time))
 	case a.Required:
 		p.writeLine("  no deadline")
 	}
@@ -216,13 +216,13 @@ func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 		p.writeBlock("  ", r.ErrorMessage)
 	}
 	if r.StartTime != nil {
-		p.writeLine("  started %s", p.formatTime(r.StartTime.Time))
+		p.writeLine("  started %s", p.formatTimeAndAge(r.StartTime.Time))
 	}
 	if r.EndTime != nil {
-		p.writeLine("  ended   %s", p.formatTime(r.EndTime.Time))
+		p.writeLine("  ended   %s", p.formatTimeAndAge(r.EndTime.Time))
 	}
 	if r.JobName != "" {
-		p.writeBlock("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, formatRetries(r.RetriesAttempted)))
+		p.writeBlock("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, formatRetriesSuffix(r.RetriesAttempted)))
 	}
 	if len(r.ResourcesAffected) > 0 {
 		rows := [][]terminal.Cell{terminal.PlainRow("OBJECT", "ACTION", "BEFORE", "AFTER")}
@@ -250,7 +250,7 @@ func formatAffectedObject(a v1alpha1.AffectedResource) string {
 	return strings.Join(parts, "/")
 }
 
-func formatRetries(n int32) string {
+func formatRetriesSuffix(n int32) string {
 	switch n {
 	case 0:
 		return ""

@@ -230,7 +230,7 @@ func TestDescribeCancelled(t *testing.T) {
 		t.Errorf("it waits for approvals:\n%s", b.String())
 	}
 	var list bytes.Buffer
-	if err := execcli.NewListPrinter(&list, false, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
+	if err := execcli.NewTablePrinter(&list, false, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(list.String(), "Pending") {
@@ -269,7 +269,7 @@ func TestTables(t *testing.T) {
 	t.Parallel()
 	for _, wide := range []bool{false, true} {
 		var b bytes.Buffer
-		l := execcli.NewListPrinter(&b, wide, testOptions())
+		l := execcli.NewTablePrinter(&b, wide, testOptions())
 		for _, ke := range []*v1alpha1.KubernetesExecution{newExecution(), waitingExecution(), endedExecution(v1alpha1.PhaseRollbackReady)} {
 			if err := l.Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 				t.Fatal(err)
@@ -288,7 +288,7 @@ func TestObjectsAreAsKubectlWritesThem(t *testing.T) {
 	for _, format := range []string{terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName} {
 		for name, list := range map[string][]v1alpha1.KubernetesExecution{"one": {*newExecution()}, "none": nil} {
 			var b bytes.Buffer
-			if err := execcli.WriteExecutions(&b, format, list, name == "one"); err != nil {
+			if err := execcli.WriteExecutionObjectsOrNames(&b, format, list, name == "one"); err != nil {
 				t.Fatal(err)
 			}
 			wantGolden(t, "objects-"+name+"-"+format, b.String())
@@ -311,14 +311,14 @@ func TestShownActions(t *testing.T) {
 	}
 	a.Timeout, a.Retries, a.Risk = 90*time.Second, 2, action.RiskHigh
 	for name, write := range map[string]func(b *bytes.Buffer) error{
-		"action":       func(b *bytes.Buffer) error { return execcli.WriteAction(b, a, testOptions()) },
+		"action":       func(b *bytes.Buffer) error { return execcli.WriteActionDescription(b, a, testOptions()) },
 		"actions":      func(b *bytes.Buffer) error { return execcli.WriteActions(b, []*action.Action{a}, false, testOptions()) },
 		"actions-wide": func(b *bytes.Buffer) error { return execcli.WriteActions(b, []*action.Action{a}, true, testOptions()) },
 		"actions-yaml": func(b *bytes.Buffer) error {
-			return cli.WriteValue(b, terminal.FormatYAML, execcli.CatalogueValue([]*action.Action{a}, false))
+			return cli.WriteYAMLOrJSON(b, terminal.FormatYAML, execcli.CatalogueValue([]*action.Action{a}, false))
 		},
 		"action-json": func(b *bytes.Buffer) error {
-			return cli.WriteValue(b, terminal.FormatJSON, execcli.CatalogueValue([]*action.Action{a}, true))
+			return cli.WriteYAMLOrJSON(b, terminal.FormatJSON, execcli.CatalogueValue([]*action.Action{a}, true))
 		},
 	} {
 		var b bytes.Buffer
@@ -334,11 +334,11 @@ func TestAllActionsAreShown(t *testing.T) {
 	t.Parallel()
 	for _, a := range action.Catalogue() {
 		var b bytes.Buffer
-		if err := execcli.WriteAction(&b, a, testOptions()); err != nil || !strings.Contains(b.String(), a.Name) {
+		if err := execcli.WriteActionDescription(&b, a, testOptions()); err != nil || !strings.Contains(b.String(), a.Name) {
 			t.Errorf("%s: %v\n%s", a.Name, err, b.String())
 		}
 		b.Reset()
-		if err := cli.WriteValue(&b, terminal.FormatJSON, execcli.CatalogueValue([]*action.Action{a}, true)); err != nil {
+		if err := cli.WriteYAMLOrJSON(&b, terminal.FormatJSON, execcli.CatalogueValue([]*action.Action{a}, true)); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestShownTextIsHarmless(t *testing.T) {
 		if err := execcli.WriteDescription(&b, ke, testOptions()); err != nil {
 			t.Fatal(err)
 		}
-		if err := execcli.NewListPrinter(&b, true, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
+		if err := execcli.NewTablePrinter(&b, true, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 			t.Fatal(err)
 		}
 		if strings.ContainsAny(b.String(), "\x1b\x07\u202e") {

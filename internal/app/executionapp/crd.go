@@ -131,7 +131,7 @@ func (c *crdSchemaCheck) updateReadinessFromMissingFields(ctx context.Context, m
 	for _, path := range missing {
 		c.missing[path] = true
 	}
-	c.updateReadiness(ctx)
+	c.recomputeReadinessLocked(ctx)
 }
 
 var (
@@ -159,12 +159,12 @@ func (c *crdSchemaCheck) UpdateMissingFieldsFromWrite(ctx context.Context, writt
 			c.missing[listIndex.ReplaceAllString(match[1], "")] = true
 		}
 	}
-	c.updateReadiness(ctx)
+	c.recomputeReadinessLocked(ctx)
 }
 
-// updateReadiness sets the error of Ready, and logs when the CustomResourceDefinition becomes
+// recomputeReadinessLocked sets the error of Ready, and logs when the CustomResourceDefinition becomes
 // outdated or up to date. The caller holds mu.
-func (c *crdSchemaCheck) updateReadiness(ctx context.Context) {
+func (c *crdSchemaCheck) recomputeReadinessLocked(ctx context.Context) {
 	before := c.outdated.Load()
 	if len(c.missing) == 0 {
 		c.outdated.Store(nil)

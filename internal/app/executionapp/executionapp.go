@@ -178,7 +178,7 @@ func newCheckerAndParts(
 	if err != nil {
 		return nil, nil, err
 	}
-	policies := newPolicyConfigMaps(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
+	policies := newPolicyConfigMapLoader(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
 	conditions, err := newTimedEvaluator(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
 	if err != nil {
 		return nil, nil, err

@@ -29,7 +29,7 @@ func (c RunnerConfig) Check() error { return c.validateSettings() }
 func LoadPolicies(ctx context.Context, store *policy.Store, cm *corev1.ConfigMap, within time.Duration, log *slog.Logger) (done bool, ready error) {
 	cfg := OverriddenDefaults().Part
 	cfg.Namespace, cfg.Policy.ConfigMap = cm.Namespace, cm.Name
-	p := newPolicyConfigMaps(store, cfg, log)
+	p := newPolicyConfigMapLoader(store, cfg, log)
 	p.timeout = within
 	return p.loadPoliciesFromConfigMap(ctx, cm, firstRetry), p.Ready()
 }

@@ -78,10 +78,10 @@ func listRequiredObjects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, rights.BaseObjects(a)...)
 		list = append(list, rights.NamespaceBindings(a, targets.Namespaces...)...)
 	}
-	list = append(list, rights.SecretLookupObjects()...)
-	list = append(list, rights.SecretLookupBindings(targets.Namespaces...)...)
+	list = append(list, rights.SecretLookupAccountAndRole()...)
+	list = append(list, rights.SecretLookupRoleBindings(targets.Namespaces...)...)
 	list = append(list, roles.Controller{Namespace: cfg.Namespace}.Objects()...)
-	for _, r := range roles.RequesterClusterRolesByRisk() {
+	for _, r := range roles.RequesterClusterRolesUpToRisk() {
 		list = append(list, r)
 	}
 	list = append(list, roles.ApproverClusterRole(), roles.AdministratorClusterRole(), roles.ViewerClusterRole())

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// policyConfigMaps holds the last valid policies of a ConfigMap.
-type policyConfigMaps struct {
+// policyConfigMapLoader holds the last valid policies of a ConfigMap.
+type policyConfigMapLoader struct {
 	store *policy.Store
 	name  string                              // namespace/name of the ConfigMap
 	mode  func(annotation string) policy.Mode // of the policies of a ConfigMap with the annotation
@@ -38,8 +38,8 @@ const (
 	lastRetry  = time.Minute
 )
 
-func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *policyConfigMaps {
-	return &policyConfigMaps{
+func newPolicyConfigMapLoader(store *policy.Store, cfg Part, log *slog.Logger) *policyConfigMapLoader {
+	return &policyConfigMapLoader{
 		store:   store,
 		name:    cfg.Namespace + "/" + cfg.Policy.ConfigMap,
 		mode:    cfg.selectPolicyMode,
@@ -50,7 +50,7 @@ func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *polic
 }
 
 // replacePendingConfigMap passes a ConfigMap to Run, in place of one that waits. Only one goroutine may call it.
-func (p *policyConfigMaps) replacePendingConfigMap(o client.Object, deleted bool) {
+func (p *policyConfigMapLoader) replacePendingConfigMap(o client.Object, deleted bool) {
 	cm, ok := o.(*corev1.ConfigMap)
 	if deleted || !ok {
 		cm = nil
@@ -63,7 +63,7 @@ func (p *policyConfigMaps) replacePendingConfigMap(o client.Object, deleted bool
 }
 
 // Run loads ConfigMaps until ctx ends, and retries those whose trial did not complete.
-func (p *policyConfigMaps) Run(ctx context.Context) error {
+func (p *policyConfigMapLoader) Run(ctx context.Context) error {
 	var cm *corev1.ConfigMap // the latest
 	var retryIn time.Duration
 	retryTimer := time.NewTimer(lastRetry)
@@ -88,7 +88,7 @@ func (p *policyConfigMaps) Run(ctx context.Context) error {
 // loadPoliciesFromConfigMap loads a ConfigMap and reports whether no retry is needed. An invalid ConfigMap
 // leaves the last valid policies in force. A deleted one leaves none, and every execution is
 // denied.
-func (p *policyConfigMaps) loadPoliciesFromConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
+func (p *policyConfigMapLoader) loadPoliciesFromConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
 	if cm == nil {
 		p.store.UnloadPolicies()
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
@@ -115,7 +115,7 @@ func (p *policyConfigMaps) loadPoliciesFromConfigMap(ctx context.Context, cm *co
 }
 
 // Ready reports why decisions are impossible, or nil.
-func (p *policyConfigMaps) Ready() error {
+func (p *policyConfigMapLoader) Ready() error {
 	status := p.store.GetStatus()
 	switch {
 	case status.Hash != "": // policies are in force, although a newer set may be invalid
@@ -130,7 +130,7 @@ func (p *policyConfigMaps) Ready() error {
 }
 
 // Decide applies the policies in force.
-func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
+func (p *policyConfigMapLoader) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
 	input, err := json.Marshal(in)
 	if err != nil {
 		return execution.Decision{}, fmt.Errorf("encode policy input: %w", err)
@@ -166,7 +166,7 @@ type conditionEvaluator struct{ *policy.Evaluator }
 func (c conditionEvaluator) ReservePlace(requester string) (execution.Place, error) {
 	p, err := c.Evaluator.ReservePlace(requester)
 	if err != nil {
-		return nil, toExecutionError(err)
+		return nil, policyToExecutionError(err)
 	}
 	return evaluationPlace{p}, nil
 }
@@ -181,16 +181,16 @@ func (p evaluationPlace) EvaluateModule(ctx context.Context, module string, inpu
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
 	passed, message, err = p.EvaluationPlace.EvaluateModule(ctx, module, inputJSON, now)
-	return passed, message, toExecutionError(err)
+	return passed, message, policyToExecutionError(err)
 }
 
 // CheckModule reports why a condition can never hold.
 func (p evaluationPlace) CheckModule(ctx context.Context, module string) error {
-	return toExecutionError(p.EvaluationPlace.CheckModule(ctx, module))
+	return policyToExecutionError(p.EvaluationPlace.CheckModule(ctx, module))
 }
 
-// toExecutionError converts an error of an evaluation to the error types of executions.
-func toExecutionError(err error) error {
+// policyToExecutionError converts an error of an evaluation to the error types of executions.
+func policyToExecutionError(err error) error {
 	if malformed, ok := errors.AsType[*policy.CompileError](err); ok {
 		return fmt.Errorf("%w: %w", execution.ErrMalformed, malformed.Err)
 	}

@@ -200,7 +200,7 @@ func (s *session) printSinksAndUndelivered(cmd *cobra.Command, args []string, fo
 	}
 	sinks, events := summarizeSinks(list)
 	if isJSONOrYAML(format) {
-		err = cli.WriteValue(s.env.Stdout, format, map[string]any{
+		err = cli.WriteYAMLOrJSON(s.env.Stdout, format, map[string]any{
 			"sinks":                   nonNil(sinks),
 			"undeliveredChangeEvents": nonNil(events),
 		})
@@ -210,7 +210,7 @@ func (s *session) printSinksAndUndelivered(cmd *cobra.Command, args []string, fo
 	if err != nil {
 		return err
 	}
-	return cli.JoinHostErrors(errs, len(list))
+	return cli.JoinHostErrorsWithExitCode(errs, len(list))
 }
 
 // nonNil returns an empty list for nil, so that JSON has no null.
@@ -276,7 +276,7 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	asked := 0
 	for i := range list {
 		f := &list[i]
-		sinks := sinksWithStoredRejections(&f.Status)
+		sinks := sinksWithResendableRejections(&f.Status)
 		if len(sinks) == 0 {
 			if len(args) > 0 {
 				s.printLineToStderr("node %s: no rejected events", f.Name)
@@ -295,11 +295,11 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
 		s.printLineToStderr("No rejected events.")
 	}
-	return cli.JoinHostErrors(errs, cmp.Or(asked, len(list)-len(errs)))
+	return cli.JoinHostErrorsWithExitCode(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
-// sinksWithStoredRejections returns the sinks that have rejected an event that is still stored.
-func sinksWithStoredRejections(st *v1alpha1.NodeFaultStatus) []string {
+// sinksWithResendableRejections returns the sinks that have rejected an event that is still stored.
+func sinksWithResendableRejections(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(st.SinkDeliveries)) {
 		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.SinkDeliveries[name].Rejected, r.Sequence) }

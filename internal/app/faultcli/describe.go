@@ -51,7 +51,7 @@ func (s *session) newDescribeCommand() *cobra.Command {
 					return err
 				}
 			}
-			return cli.JoinHostErrors(errs, len(found))
+			return cli.JoinHostErrorsWithExitCode(errs, len(found))
 		},
 	}
 }
@@ -80,14 +80,14 @@ func (p *page) writeFieldUnlessEmpty(name, value string) {
 }
 
 // writeSectionUnlessEmpty writes a table under a heading, unless it has no rows below its headers.
-func (p *page) writeSectionUnlessEmpty(title string, rows [][]string) {
-	if len(rows) < 2 {
+func (p *page) writeSectionUnlessEmpty(title string, headAndRows [][]string) {
+	if len(headAndRows) < 2 {
 		return
 	}
 	p.writeLine("")
 	p.writeLine("%s", p.paint(terminal.Bold, title))
 	if p.err == nil {
-		p.err = writeColumns(p.w, "  ", rows)
+		p.err = writeColumns(p.w, "  ", headAndRows)
 	}
 }
 

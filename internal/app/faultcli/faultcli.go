@@ -75,7 +75,7 @@ func (s *session) newReleaseCommand() *cobra.Command {
 		Stderr:     s.env.Stderr,
 		Now:        s.env.Now,
 		Connect:    func() (client.Client, error) { return s.newClusterClient() },
-		JoinErrors: cli.JoinHostErrors,
+		JoinErrors: cli.JoinHostErrorsWithExitCode,
 		ExplainError: func(err error, doing, node string) error {
 			if node != "" && apierrors.IsNotFound(err) {
 				return cli.NewError(fmt.Errorf("node %q not found", node), cli.CodePrecondition, "kubectl get nodes   lists the nodes")

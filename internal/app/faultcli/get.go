@@ -75,7 +75,7 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	if err != nil {
 		return err
 	}
-	return cli.JoinHostErrors(errs, len(shown))
+	return cli.JoinHostErrorsWithExitCode(errs, len(shown))
 }
 
 // isHealthyOrGone reports whether nothing remains to do for a node.
@@ -176,7 +176,7 @@ func writeFaultsAsJSONOrYAML(w io.Writer, format string, list []v1alpha1.NodeFau
 		items = append(items, list[i])
 	}
 	if single && len(items) == 1 {
-		return cli.WriteValue(w, format, items[0])
+		return cli.WriteYAMLOrJSON(w, format, items[0])
 	}
-	return cli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return cli.WriteYAMLOrJSON(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

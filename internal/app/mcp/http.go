@@ -160,7 +160,7 @@ func (s *server) serveHTTP(ctx context.Context, o *httpOptions) error {
 	// The handler depends on the public URL, and that on the port, which is known only when the server listens.
 	// Requests wait until Run, so none of them meets the handler before it is built.
 	handler := &lateHandler{}
-	listener, err := httpserver.Listen(ctx, o.Config, handler, log)
+	listener, err := httpserver.NewListeningServer(ctx, o.Config, handler, log)
 	if err != nil {
 		return err
 	}
@@ -258,8 +258,8 @@ func checkHost(publicHost string, next http.Handler) http.Handler {
 	})
 }
 
-// acquireCallSlot limits the time of a call, whose request may have ended, and the number of calls at once.
-func (s *server) acquireCallSlot(ctx context.Context) (limited context.Context, end func(), err error) {
+// tryAcquireCallSlot limits the time of a call, whose request may have ended, and the number of calls at once.
+func (s *server) tryAcquireCallSlot(ctx context.Context) (limited context.Context, end func(), err error) {
 	if s.calls == nil {
 		return ctx, func() {}, nil
 	}

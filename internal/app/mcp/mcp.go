@@ -201,7 +201,7 @@ func (s *server) newMCPServer() *mcp.Server {
 // runCLICommand runs a command for a request, with a standard input, and returns its output as the result of a tool.
 // A failed command is a result with an error, so that the assistant can correct its input.
 func (s *server) runCLICommand(ctx context.Context, r mcp.Request, args []string, input string) *mcp.CallToolResult {
-	ctx, releaseSlot, err := s.acquireCallSlot(ctx)
+	ctx, releaseSlot, err := s.tryAcquireCallSlot(ctx)
 	if err != nil {
 		return newErrorResult(err.Error())
 	}

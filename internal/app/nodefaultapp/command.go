@@ -68,7 +68,7 @@ One replica at a time acts. All replicas receive reports.`,
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
-		newReleaseCommand(stdout, stderr, env),
+		newReleaseNodesCommand(stdout, stderr, env),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
@@ -92,12 +92,12 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 	return p.Run(ctx, nil, parts...)
 }
 
-// newReleaseCommand returns the command "release" for the cluster of a kubeconfig.
-func newReleaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// newReleaseNodesCommand returns the command "release" for the cluster of a kubeconfig.
+func newReleaseNodesCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	var where kube.Config
 	cmd := releasecli.NewReleaseNodesCommand(releasecli.Env{
 		Program: binary, Stdout: stdout, Stderr: stderr, Now: time.Now,
-		Connect:      func() (client.Client, error) { return newNodeClient(where, env) },
+		Connect:      func() (client.Client, error) { return newNodeClientDiscardingLogs(where, env) },
 		ExplainError: func(err error, doing, _ string) error { return fmt.Errorf("%s: %w", doing, err) },
 		JoinErrors:   func(errs []error, _ int) error { return errors.Join(errs...) },
 	})
@@ -106,8 +106,8 @@ func newReleaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)
 	return cmd
 }
 
-// newNodeClient returns a client for nodes. It sends no request.
-func newNodeClient(where kube.Config, env func(string) (string, bool)) (client.Client, error) {
+// newNodeClientDiscardingLogs returns a client for nodes. It sends no request.
+func newNodeClientDiscardingLogs(where kube.Config, env func(string) (string, bool)) (client.Client, error) {
 	if where.Kubeconfig == "" {
 		where.Kubeconfig, _ = env("KUBECONFIG")
 	}

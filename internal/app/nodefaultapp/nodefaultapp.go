@@ -111,7 +111,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 // cache. After an error, the caller closes the parts.
 func (a *app) buildPartsOfRoles(ctx context.Context) (parts []lifecycle.Part, err error) {
 	if a.cfg.hasRole(roleController) {
-		controllerParts, err := a.newControllerParts(ctx)
+		controllerParts, err := a.buildControllerAndSetNodes(ctx)
 		if err != nil {
 			return parts, err
 		}
@@ -164,8 +164,8 @@ func (a *app) getOrCreateFaultStore() (*intake.FaultStore, error) {
 	return a.store, err
 }
 
-// newControllerParts builds the parts that manage nodes.
-func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) {
+// buildControllerAndSetNodes builds the parts that manage nodes.
+func (a *app) buildControllerAndSetNodes(ctx context.Context) ([]lifecycle.Part, error) {
 	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(nodefault.ControllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if err != nil {
 		return nil, err
 	}
-	a.nodeAt = intake.NewNodeNameByAddress(nodes.findNodesByAddress)
+	a.nodeAt = intake.NewestNodeNameByAddressFunc(nodes.findNodesByAddress)
 
 	deps, err := a.newOperatorDeps(m, core, nodes, ruleSet)
 	if err != nil {
@@ -204,7 +204,7 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 func (a *app) newOperatorDeps(
 	m *kube.Manager, core kubernetes.Interface, nodes nodeView, ruleSet *rules.Set,
 ) (operator.Deps, error) {
-	nodeBudget, err := a.newBudgetAddedToManager(m, core, nodes)
+	nodeBudget, err := a.newBudgetAddedIfManualReset(m, core, nodes)
 	if err != nil {
 		return operator.Deps{}, err
 	}
@@ -249,14 +249,14 @@ func (a *app) addConditionController(m *kube.Manager) error {
 	return intake.AddConditionController(m, conditions, a.intake.NewCountingStore(intake.KindConditions, store), a.p.Log)
 }
 
-// newBudgetAddedToManager builds the limit on the number of nodes out of service. A limit that a person resets runs as
+// newBudgetAddedIfManualReset builds the limit on the number of nodes out of service. A limit that a person resets runs as
 // part of the manager.
-func (a *app) newBudgetAddedToManager(m *kube.Manager, core kubernetes.Interface, nodes nodeView) (quarantine.Budget, error) {
+func (a *app) newBudgetAddedIfManualReset(m *kube.Manager, core kubernetes.Interface, nodes nodeView) (quarantine.Budget, error) {
 	allowance, err := budget.New(a.cfg.toBudgetConfig(), nodes.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
-	keeper := budget.NewManualResetBudget(allowance, core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
+	keeper := budget.NewBudgetWithManualReset(allowance, core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}
@@ -361,7 +361,7 @@ func (a *app) listenForFaultReports(ctx context.Context) ([]lifecycle.Part, erro
 	if err != nil {
 		return nil, err
 	}
-	server, err := httpserver.Listen(ctx, cfg.Server, handler, a.p.Log)
+	server, err := httpserver.NewListeningServer(ctx, cfg.Server, handler, a.p.Log)
 	if err != nil {
 		return nil, fmt.Errorf("listen for reports (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
@@ -375,7 +375,7 @@ func (a *app) listenForFaultReports(ctx context.Context) ([]lifecycle.Part, erro
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil
 	}
-	grpcServer, err := intake.ListenGRPC(ctx, cfg.GRPC, intake.GRPCDeps{
+	grpcServer, err := intake.NewListeningGRPCServer(ctx, cfg.GRPC, intake.GRPCDeps{
 		Store:   store,
 		Auth:    authenticator,
 		Metrics: a.intake,

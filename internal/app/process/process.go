@@ -216,7 +216,7 @@ const (
 )
 
 func (p *Process) listenHTTP(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {
-	server, err := httpserver.Listen(ctx, httpserver.Config{Addr: addr}, h, p.Log)
+	server, err := httpserver.NewListeningServer(ctx, httpserver.Config{Addr: addr}, h, p.Log)
 	if err != nil {
 		return lifecycle.Part{}, fmt.Errorf("serve %s (%s): %w", name, flag, err)
 	}

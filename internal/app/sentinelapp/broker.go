@@ -138,7 +138,7 @@ func LoadBrokerConfig(env func(string) (string, bool)) (*BrokerConfig, error) {
 		return nil, err
 	}
 	c.reports = append(c.reports, report)
-	return c.loadClientConfig(env, ExplicitBroker{})
+	return c.loadClientConfigFromEnv(env, ExplicitBroker{})
 }
 
 // ExplicitBroker holds settings that the caller gives instead of the environment. An empty field is not
@@ -162,16 +162,16 @@ type ExplicitBroker struct {
 // LoadExplicitBrokerConfig reads the settings that e leaves out from env. e must have a type.
 func LoadExplicitBrokerConfig(e ExplicitBroker, env func(string) (string, bool)) (*BrokerConfig, error) {
 	c := &BrokerConfig{choice: BrokerChoice{Type: e.Type}}
-	return c.loadClientConfig(env, e)
+	return c.loadClientConfigFromEnv(env, e)
 }
 
-// loadClientConfig reads the settings of the chosen kind of broker.
-func (c *BrokerConfig) loadClientConfig(env func(string) (string, bool), e ExplicitBroker) (*BrokerConfig, error) {
+// loadClientConfigFromEnv reads the settings of the chosen kind of broker.
+func (c *BrokerConfig) loadClientConfigFromEnv(env func(string) (string, bool), explicit ExplicitBroker) (*BrokerConfig, error) {
 	for _, kind := range ListBrokerKinds() {
 		if kind.Type != c.choice.Type {
 			continue
 		}
-		if err := kind.load(c, env, e); err != nil {
+		if err := kind.load(c, env, explicit); err != nil {
 			return nil, err
 		}
 		return c, nil

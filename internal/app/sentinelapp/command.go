@@ -54,7 +54,7 @@ every SentinelConfig of the namespace.`,
 			Args:  cobra.NoArgs,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return c.runValidateCommand(cmd) },
 		},
-		c.newPlanCommand(), c.newWhyCommand(), c.newCoverageCommand(), c.newConvertCommand(),
+		c.newPlanCommand(), c.newWhyCommand(), c.newCheckCoverageCommand(), c.newConvertCommand(),
 		process.NewConfigCommands("sentinel", stdout, c.loadSettingsReports, &c.cfg),
 	)
 	terminal.AddVersionCommandAndFlag(root)
@@ -73,7 +73,7 @@ type command struct {
 }
 
 func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
-	if err := c.rejectOperatorFlags(cmd.Flags()); err != nil {
+	if err := c.rejectOperatorOnlyFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
 	var err error

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
-func (c *command) newCoverageCommand() *cobra.Command {
+func (c *command) newCheckCoverageCommand() *cobra.Command {
 	var out format
 	collections := inspect.AllCollections()
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 		Example: "  sentinel coverage ./us-east.yaml ./us-west.yaml ./eu.yaml\n  sentinel coverage sentinels/*.yaml -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			report, err := c.checkFilesCoverage(cmd, files, collections, &out)
+			report, err := c.checkFleetCoverage(cmd, files, collections, &out)
 			if err != nil {
 				return &exitError{err, codeTrouble}
 			}
@@ -45,18 +45,18 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 	return cmd
 }
 
-func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []string, out *format) (*inspect.CoverageReport, error) {
+func (c *command) checkFleetCoverage(cmd *cobra.Command, configFiles, collections []string, out *format) (*inspect.CoverageReport, error) {
 	if err := out.validateFormat(); err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
+	if len(configFiles) == 0 {
 		return nil, errors.New("no configuration files given: pass all files that cover the fleet together")
 	}
 	if c.file != "" {
 		return nil, errors.New("--config is not supported: pass the configuration files as arguments")
 	}
 	var watches []*inspect.Watch
-	for _, file := range files {
+	for _, file := range configFiles {
 		if slices.ContainsFunc(watches, func(w *inspect.Watch) bool { return w.Name == file }) {
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
@@ -72,10 +72,10 @@ func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []st
 		}
 		watches = append(watches, watch)
 	}
-	progress := newProgress(c.stderr)
+	progress := newProgressIfTerminal(c.stderr)
 	defer progress.clearLine()
 	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, progress.printProgressIfDue)
-	return report, addSettingHint(err)
+	return report, addSettingHintToAPIError(err)
 }
 
 // formatCoverageVerdict returns the result in one line.

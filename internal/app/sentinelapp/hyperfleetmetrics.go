@@ -25,8 +25,8 @@ type HyperFleetMetrics struct {
 	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Also serve the metrics at /metrics/hyperfleet, with the names and labels of the public HyperFleet sentinel."`
 }
 
-// serveIfEnabled serves the metrics of a process if they are enabled.
-func (h HyperFleetMetrics) serveIfEnabled(p *process.Process) {
+// addToMetricsServerIfEnabled serves the metrics of a process if they are enabled.
+func (h HyperFleetMetrics) addToMetricsServerIfEnabled(p *process.Process) {
 	if !h.Enabled {
 		return
 	}

@@ -28,7 +28,7 @@ const maxManifest = 1 << 20
 // readManifestIfSentinelConfig reads a file that holds a SentinelConfig. It returns nil for any
 // other or missing file, because the configuration loader reports its errors.
 func readManifestIfSentinelConfig(file string) (*manifest, error) {
-	text := readStartOrNil(file)
+	text := readFirstBytesOrNil(file)
 	is := parseTypeMetaOrZero(text)
 	if is.Kind != "SentinelConfig" {
 		return nil, nil
@@ -64,8 +64,8 @@ func parseTypeMetaOrZero(text []byte) (is metav1.TypeMeta) {
 	return is
 }
 
-// readStartOrNil reads the beginning of a file and ignores errors.
-func readStartOrNil(file string) []byte {
+// readFirstBytesOrNil reads the beginning of a file and ignores errors.
+func readFirstBytesOrNil(file string) []byte {
 	f, err := os.Open(file) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil

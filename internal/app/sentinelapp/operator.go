@@ -76,9 +76,9 @@ type APIDefaults struct {
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
-// applyDefaultsAndLimits fills in settings that a SentinelConfig leaves out. trusted is true for the only
+// overwriteWithDefaultsAndLimits fills in settings that a SentinelConfig leaves out. trusted is true for the only
 // SentinelConfig of the process; that one is trusted with the credentials of the process.
-func (d SpecDefaults) applyDefaultsAndLimits(s *sentinelconfig.Settings, trusted bool) {
+func (d SpecDefaults) overwriteWithDefaultsAndLimits(s *sentinelconfig.Settings, trusted bool) {
 	cfg := &s.Sentinel
 	cfg.Publish = d.Publish
 	cfg.LogEvents = d.LogEvents
@@ -119,10 +119,10 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 	op, err := operator.New(cfg, operator.Deps{
 		Host:       o.Host,
 		OpenAPI:    func(api sentinel.API) (operator.FleetAPI, error) { return NewClient(api) },
-		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
+		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openBrokerOrBorrowGiven(b, p.Log) },
 		Leases:     o.openLeases,
 		Complete: func(s *sentinelconfig.Settings) {
-			o.Defaults.applyDefaultsAndLimits(s, o.isTrusted())
+			o.Defaults.overwriteWithDefaultsAndLimits(s, o.isTrusted())
 		},
 		Log:         p.Log,
 		Registerer:  p.Metrics,
@@ -148,8 +148,8 @@ func (o Operator) openLeases(group string) (leases shard.LeaseStore, closeLeases
 	return kubeLeases, kubeLeases.Close, nil
 }
 
-// openOwnOrSharedBroker opens the broker of a SentinelConfig, unless all events go to that of o.
-func (o Operator) openOwnOrSharedBroker(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
+// openBrokerOrBorrowGiven opens the broker of a SentinelConfig, unless all events go to that of o.
+func (o Operator) openBrokerOrBorrowGiven(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
 	}

@@ -56,8 +56,8 @@ func (c *command) runsOperator(flags *pflag.FlagSet) bool {
 	return !isFilePath(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
 }
 
-// rejectOperatorFlags rejects flags that require SentinelConfigs.
-func (c *command) rejectOperatorFlags(flags *pflag.FlagSet) error {
+// rejectOperatorOnlyFlags rejects flags that require SentinelConfigs.
+func (c *command) rejectOperatorOnlyFlags(flags *pflag.FlagSet) error {
 	if !isFilePath(c.file) {
 		return fmt.Errorf("--config %q is the name of a SentinelConfig, which this command cannot read: see kubectl describe sentinelconfig %s, "+
 			"or pass the path of a file, for example ./sentinel-config.yaml", c.file, c.file)
@@ -72,7 +72,7 @@ func (c *command) rejectOperatorFlags(flags *pflag.FlagSet) error {
 
 // loadOperatorSettings reads the configuration of the operator.
 func (c *command) loadOperatorSettings(cmd *cobra.Command) (*settings.Report, error) {
-	if err := c.rejectFileFlags(cmd.Flags()); err != nil {
+	if err := c.rejectFileOnlyFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
 	report, err := settings.Load(&c.onHost, settings.Source{Env: c.env, Flags: cmd.Flags()})
@@ -85,8 +85,8 @@ func (c *command) loadOperatorSettings(cmd *cobra.Command) (*settings.Report, er
 	return report, nil
 }
 
-// rejectFileFlags rejects flags that conflict with SentinelConfigs.
-func (c *command) rejectFileFlags(flags *pflag.FlagSet) error {
+// rejectFileOnlyFlags rejects flags that conflict with SentinelConfigs.
+func (c *command) rejectFileOnlyFlags(flags *pflag.FlagSet) error {
 	if c.file != "" && flags.Changed(flagAll) {
 		return fmt.Errorf("--all and --config %q are mutually exclusive", c.file)
 	}
@@ -124,7 +124,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 		return err
 	}
 	if cfg.Namespace == "" {
-		if cfg.Namespace, err = cfg.Kubernetes.FindOwnNamespace(c.env); err != nil {
+		if cfg.Namespace, err = cfg.Kubernetes.FindPodOrKubeconfigNamespace(c.env); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	cfg.serveIfEnabled(p)
+	cfg.addToMetricsServerIfEnabled(p)
 	parts, live, err := Operator{
 		Host:      host,
 		Namespace: cfg.Namespace,

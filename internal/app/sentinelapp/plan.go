@@ -32,13 +32,13 @@ send a number or boolean as a string. Nothing is published.`,
 				return err
 			}
 			defer closeConns()
-			progress := newProgress(c.stderr)
+			progress := newProgressIfTerminal(c.stderr)
 			report, err := inspect.Plan(cmd.Context(), watch, int(limit), func(read int) {
 				progress.printProgressIfDue(watch.Collection, read)
 			})
 			progress.clearLine()
 			if err != nil {
-				return fmt.Errorf("read the fleet: %w", addSettingHint(err))
+				return fmt.Errorf("read the fleet: %w", addSettingHintToAPIError(err))
 			}
 			return out.writeReport(c.stdout, report, func(p *page) { writePlanReport(p, report) })
 		},

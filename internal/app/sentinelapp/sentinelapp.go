@@ -92,7 +92,7 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 	if err != nil {
 		return err
 	}
-	cfg.serveIfEnabled(p)
+	cfg.addToMetricsServerIfEnabled(p)
 	decisions := map[string]*state.DecisionRecord{s.DescribeWatch(): s.Decisions()}
 	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(decisions))
 	p.Log.InfoContext(ctx, "watching resources",

@@ -108,8 +108,8 @@ func (c *command) newInspectWatch(cmd *cobra.Command) (w *inspect.Watch, closeCo
 	return w, api.CloseIdle, nil
 }
 
-// addSettingHint adds the relevant setting to an API error.
-func addSettingHint(err error) error {
+// addSettingHintToAPIError adds the relevant setting to an API error.
+func addSettingHintToAPIError(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
@@ -131,8 +131,8 @@ type progress struct {
 
 const progressEvery = 500 * time.Millisecond
 
-// newProgress returns a progress display. It prints nothing without a terminal or for short lists.
-func newProgress(w io.Writer) *progress {
+// newProgressIfTerminal returns a progress display. It prints nothing without a terminal or for short lists.
+func newProgressIfTerminal(w io.Writer) *progress {
 	p := &progress{last: time.Now()}
 	if f, ok := w.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {

@@ -51,7 +51,7 @@ running sentinel.`,
 			defer records.client.CloseIdleConnections()
 			report, err := inspect.ExplainDecision(cmd.Context(), watch, args[0], records)
 			if err != nil {
-				return addSettingHint(err)
+				return addSettingHintToAPIError(err)
 			}
 			if err := out.writeReport(c.stdout, report, func(p *page) { writeWhyReport(p, report) }); err != nil {
 				return err

@@ -86,7 +86,7 @@ func (b *Broker) Run(ctx context.Context) error {
 // connectAndServeUntilLost runs one connection from its beginning to its end. The error is the
 // reason of the end.
 func (b *Broker) connectAndServeUntilLost(ctx context.Context) error {
-	s, err := b.openSession(ctx)
+	s, err := b.openPublishSession(ctx)
 	if err != nil {
 		err = fmt.Errorf("not connected: %w", err)
 		b.status.SetNotReadyReason(err)

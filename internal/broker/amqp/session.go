@@ -37,8 +37,8 @@ type session struct {
 	unblocked chan struct{}           // closed while the server allows publishing
 }
 
-// openSession connects, declares the exchange and enables confirms.
-func (b *Broker) openSession(ctx context.Context) (*session, error) {
+// openPublishSession connects, declares the exchange and enables confirms.
+func (b *Broker) openPublishSession(ctx context.Context) (*session, error) {
 	s := &session{
 		broker:    b,
 		queue:     make(chan *publication, queueLength),
@@ -70,7 +70,7 @@ func (b *Broker) openSession(ctx context.Context) (*session, error) {
 func (s *session) serveUntilLost(ctx context.Context) error {
 	s.work.Go(s.publishQueuedUntilStopped)
 	s.work.Go(s.processConfirmsUntilClosed)
-	s.work.Go(s.followServerBlocks)
+	s.work.Go(s.followBlocksAndSetReadiness)
 	err := s.awaitLost(ctx)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // told to stop
@@ -232,8 +232,8 @@ func (b *Broker) routingKeyAdvice() string {
 	return ", or set BROKER_ROUTING_KEY to the binding key of the queues (none means the empty key)"
 }
 
-// followServerBlocks follows whether the server blocks publishers, until the connection is closed.
-func (s *session) followServerBlocks() {
+// followBlocksAndSetReadiness follows whether the server blocks publishers, until the connection is closed.
+func (s *session) followBlocksAndSetReadiness() {
 	for block := range s.blocks {
 		s.setBlocked(block.Active)
 		if block.Active {

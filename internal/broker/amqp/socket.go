@@ -25,7 +25,7 @@ const closeTimeout = time.Second
 //
 // The client writes each message separately. Between startBuffering and stopBufferingAndFlush a socket
 // buffers the writes, so that many messages share one write.
-type socket struct {
+type bufferingSocket struct {
 	net.Conn
 
 	mu        sync.Mutex // guards the rest, and is held while writing
@@ -37,7 +37,7 @@ type socket struct {
 const maxBuffered = 64 << 10
 
 // Read closes the connection if it fails.
-func (s *socket) Read(b []byte) (int, error) {
+func (s *bufferingSocket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if err != nil {
 		s.closeIgnoringError()
@@ -46,7 +46,7 @@ func (s *socket) Read(b []byte) (int, error) {
 }
 
 // Write writes or buffers the bytes.
-func (s *socket) Write(b []byte) (int, error) {
+func (s *bufferingSocket) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.buffering && len(s.buffered)+len(b) <= maxBuffered {
@@ -60,21 +60,21 @@ func (s *socket) Write(b []byte) (int, error) {
 }
 
 // startBuffering starts to buffer writes.
-func (s *socket) startBuffering() {
+func (s *bufferingSocket) startBuffering() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buffering = true
 }
 
 // stopBufferingAndFlush writes the buffered bytes and ends buffering.
-func (s *socket) stopBufferingAndFlush() error {
+func (s *bufferingSocket) stopBufferingAndFlush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buffering = false
 	return s.writeBuffered()
 }
 
-func (s *socket) writeBuffered() error {
+func (s *bufferingSocket) writeBuffered() error {
 	if len(s.buffered) == 0 {
 		return nil
 	}
@@ -84,14 +84,14 @@ func (s *socket) writeBuffered() error {
 }
 
 // writeWithDeadline sets a new deadline for each write.
-func (s *socket) writeWithDeadline(b []byte) (int, error) {
+func (s *bufferingSocket) writeWithDeadline(b []byte) (int, error) {
 	if err := s.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(b)
 }
 
-func (s *socket) closeIgnoringError() { _ = s.Close() } // an error does not matter
+func (s *bufferingSocket) closeIgnoringError() { _ = s.Close() } // an error does not matter
 
 // A link is one connection to the server with one channel, and their notifications from the server.
 type link struct {
@@ -99,7 +99,7 @@ type link struct {
 	channel *amqp091.Channel
 
 	dialing sync.Mutex // guards socket until the link is connected
-	socket  *socket
+	socket  *bufferingSocket
 
 	connClosed, channelClosed chan *amqp091.Error
 }
@@ -155,7 +155,7 @@ func (l *link) dialSocket(ctx context.Context, network, address string) (net.Con
 	}
 	l.dialing.Lock()
 	defer l.dialing.Unlock()
-	l.socket = &socket{Conn: conn}
+	l.socket = &bufferingSocket{Conn: conn}
 	return l.socket, nil
 }
 

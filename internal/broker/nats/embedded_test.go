@@ -27,7 +27,7 @@ func newEmbedded(t *testing.T, dir string) *nats.Broker {
 
 func newEmbeddedOn(t *testing.T, cfg natsserver.Config) *nats.Broker {
 	t.Helper()
-	b, err := natsserver.NewEmbeddedBroker(cfg, nats.Config{StopTimeout: brokertest.StopTimeout}, slog.New(slog.DiscardHandler))
+	b, err := natsserver.NewBrokerStartingServerOnRun(cfg, nats.Config{StopTimeout: brokertest.StopTimeout}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
 }
 
 func TestEmbeddedTakesNoAddress(t *testing.T) {
-	_, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{URL: "nats://x"}, slog.New(slog.DiscardHandler))
+	_, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()}, nats.Config{URL: "nats://x"}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "either an external or an embedded server") {
 		t.Errorf("NewEmbeddedBroker() = %v, want an error: two places are one too many", err)
 	}

@@ -41,7 +41,7 @@ func serve(dir, port string) {
 	if err != nil {
 		panic(err)
 	}
-	b, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: dir, Port: n}, nats.Config{}, slog.New(slog.DiscardHandler))
+	b, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: dir, Port: n}, nats.Config{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}

@@ -30,8 +30,8 @@ type publications struct {
 	sent map[uint64]*publication
 }
 
-// beginAndAdd begins a publication and adds it, unless its caller has given up.
-func (s *publications) beginAndAdd(p *publication) (begun bool) {
+// addUnlessAbandoned begins a publication and adds it, unless its caller has given up.
+func (s *publications) addUnlessAbandoned(p *publication) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !p.BeginUnlessAbandoned() {
@@ -101,7 +101,7 @@ func (b *Broker) publishQueuedUntilStopped(conn *nats.Conn, stop <-chan struct{}
 // sendUnlessAbandoned sends one event, unless its caller has given up.
 func (b *Broker) sendUnlessAbandoned(conn *nats.Conn, p *publication) {
 	defer b.bodies.Put(p.body)
-	if !b.unanswered.beginAndAdd(p) {
+	if !b.unanswered.addUnlessAbandoned(p) {
 		return
 	}
 	err := conn.PublishMsg(&nats.Msg{

@@ -254,7 +254,7 @@ func (s *session) publishMessages(ctx context.Context, messages []*pubsubpb.Pubs
 
 // reportOutcomes reports the outcome of a request to the callers.
 func (s *session) reportOutcomes(err error, publications ...*publication) {
-	outcome := s.toPublishOutcome(err)
+	outcome := s.toOutcomeAndRequestTopicCheck(err)
 	for _, p := range publications {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
 			s.broker.bodies.Put(p.body) // otherwise the transport may still read it
@@ -263,9 +263,9 @@ func (s *session) reportOutcomes(err error, publications ...*publication) {
 	}
 }
 
-// toPublishOutcome returns the outcome of the events of a request, and triggers a check of the topic
+// toOutcomeAndRequestTopicCheck returns the outcome of the events of a request, and triggers a check of the topic
 // if the error does not concern the events.
-func (s *session) toPublishOutcome(err error) error {
+func (s *session) toOutcomeAndRequestTopicCheck(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil

@@ -89,7 +89,7 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 			CredentialsBindingName: m.CredentialsBindingName,
 			Region:                 region,
 			Kubernetes:             shoot.Kubernetes{Version: m.readKubernetesVersion(spec)},
-			Networking:             m.buildNetworking(spec),
+			Networking:             m.buildNetworkingWithDefaults(spec),
 			Provider:               m.buildProvider(spec),
 		},
 	}
@@ -142,7 +142,7 @@ func isValidKubernetesVersion(v string) bool {
 	return len(parts) == 2 || len(parts) == 3
 }
 
-func (m *Maker) buildNetworking(spec specObject) *shoot.Networking {
+func (m *Maker) buildNetworkingWithDefaults(spec specObject) *shoot.Networking {
 	network := spec.readObject("network")
 	networking := &shoot.Networking{
 		Type:     cmp.Or(network.readString("type"), m.NetworkingType),
@@ -183,8 +183,8 @@ func (m *Maker) buildProvider(spec specObject) shoot.Provider {
 	config := spec.readObject("provider")
 	out := shoot.Provider{
 		Type:                 m.ProviderType,
-		InfrastructureConfig: config.readRawObject("infrastructureConfig", "infrastructure_config"),
-		ControlPlaneConfig:   config.readRawObject("controlPlaneConfig", "control_plane_config"),
+		InfrastructureConfig: config.readCanonicalObject("infrastructureConfig", "infrastructure_config"),
+		ControlPlaneConfig:   config.readCanonicalObject("controlPlaneConfig", "control_plane_config"),
 	}
 	if out.InfrastructureConfig == nil {
 		out.InfrastructureConfig = slices.Clone(m.infrastructure)

@@ -185,8 +185,8 @@ func (o specObject) readObject(keySpellings ...string) specObject {
 	return decodeObject(o.p, o.childPath(key), raw)
 }
 
-// readRawObject reads an object that is passed on unchanged.
-func (o specObject) readRawObject(keySpellings ...string) json.RawMessage {
+// readCanonicalObject reads an object that is passed on unchanged.
+func (o specObject) readCanonicalObject(keySpellings ...string) json.RawMessage {
 	key, raw := o.findValueByAnySpelling(keySpellings)
 	if raw == nil {
 		return nil

@@ -27,7 +27,7 @@ func (s *Store) WriteResults(ctx context.Context, results []clusterworker.Result
 	if len(unwritten) == 0 {
 		return nil, nil
 	}
-	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+	err = retryBrieflyWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
 		unwritten, lockedRows, err = s.writeResultsOnce(ctx, unwritten)
 		return lockedRows, err
 	})
@@ -70,7 +70,7 @@ func (s *Store) RecordCreation(ctx context.Context, claim clusterworker.Claim, c
 		return false, err
 	}
 	ids, tokens := splitIntoColumns([]clusterworker.Claim{claim})
-	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+	err = retryBrieflyWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
 		var claimed int
 		err = s.indexed.runBatch(ctx, "record creation", func(b *pgx.Batch) {
 			scanRowInto(b.Queue(db.RecordCreation, claim.ClusterID, claim.Token,

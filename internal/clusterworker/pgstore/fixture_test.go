@@ -33,7 +33,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, postgres.RoleClusterWorker))}
 }
 

@@ -94,7 +94,7 @@ func (s *Store) ClaimRows(
 // its name were taken; its new owner may choose another.
 func (s *Store) StoreNames(ctx context.Context, names []clusterworker.ProposedName) (taken []clusterworker.ProposedName, err error) {
 	taken = slices.Clone(names)
-	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+	err = retryBrieflyWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
 		taken, lockedRows, err = s.storeNamesOnce(ctx, taken)
 		return lockedRows, err
 	})
@@ -136,7 +136,7 @@ const codeUniqueViolation = "23505"
 // until its lease ends.
 func (s *Store) ReleaseClaims(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := splitIntoColumns(claims)
-	return retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+	return retryBrieflyWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
 		err = s.indexed.runBatch(ctx, "release claims", func(b *pgx.Batch) {
 			b.Queue(db.Release, ids, tokens)
 			scanRowInto(b.Queue(db.CountClaimed, ids, tokens), &lockedRows)
@@ -145,9 +145,9 @@ func (s *Store) ReleaseClaims(ctx context.Context, claims []clusterworker.Claim)
 	})
 }
 
-// retryWhileRowsLocked calls attempt, which returns how many rows another transaction has locked,
+// retryBrieflyWhileRowsLocked calls attempt, which returns how many rows another transaction has locked,
 // until there are none or lockPatience has passed.
-func retryWhileRowsLocked(ctx context.Context, attempt func(context.Context) (lockedRows int, err error)) error {
+func retryBrieflyWhileRowsLocked(ctx context.Context, attempt func(context.Context) (lockedRows int, err error)) error {
 	policy := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	began := time.Now()
 	for try := 0; ; try++ {

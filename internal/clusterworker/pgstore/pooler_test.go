@@ -113,13 +113,13 @@ func TestThroughAPooler(t *testing.T) {
 				return pool
 			}
 			pool := open(through)
-			b.await("the pooler answers", func() bool { return pool.CheckSchemaUpToDate(t.Context()) == nil })
+			b.await("the pooler answers", func() bool { return pool.CheckSchemaNotBehindOrAltered(t.Context()) == nil })
 			workThroughAPooler(b, pool)
 
 			// With prepared statements and session settings the connection is rejected,
 			// rather than failing at random.
 			direct := open(strings.Replace(through, "default_query_exec_mode=exec", "default_query_exec_mode=cache_statement", 1))
-			if err := direct.CheckSchemaUpToDate(t.Context()); err == nil || !strings.Contains(err.Error(), "unsupported startup parameter") {
+			if err := direct.CheckSchemaNotBehindOrAltered(t.Context()); err == nil || !strings.Contains(err.Error(), "unsupported startup parameter") {
 				t.Errorf("as if it were the server itself: %v", err)
 			}
 		})

@@ -48,9 +48,9 @@ type statusWriter struct {
 	installation string
 }
 
-// cacheShootIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
+// cacheShootIfNoWriteNeeded reports whether an event changes nothing, compared with the cached row, and then
 // caches its Shoot. The absence of a Shoot always counts as a change, and so does any requested observation.
-func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation) (cached bool) {
+func (w *statusWriter) cacheShootIfNoWriteNeeded(key shootKey, observed *observation) (cached bool) {
 	if !observed.fromWatch || observed.checkDrift || observed.shoot == nil {
 		return false
 	}
@@ -68,12 +68,12 @@ func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation
 
 // decideRowActionRecoveringPanic decides what an observation means for a row. It recovers from a panic, so that a faulty
 // Shoot does not affect the others.
-func (w *statusWriter) decideRowActionRecoveringPanic(row *clusterworker.Row, observed *observation) (decision rowDecision, decided bool) {
+func (w *statusWriter) decideRowActionRecoveringPanic(row *clusterworker.Row, observed *observation) (decision rowDecision, noPanic bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.poller.metrics.countFailure(classPanic)
 			w.poller.log.Error("panic recovered, shoot skipped", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
-			decision, decided = rowDecision{}, false
+			decision, noPanic = rowDecision{}, false
 		}
 	}()
 	return decideRowAction(row, w.installation, observed), true
@@ -88,7 +88,7 @@ func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clus
 	}
 	key := shootKey{row.ClusterID, row.ShootName}
 	if decision.needsLiveRead {
-		w.queueOrDelayLiveRead(key, row, observed)
+		w.queueLiveReadOrBackOff(key, row, observed)
 	}
 	if decision.drift != DriftNone {
 		batch.addDriftedShoot(decision.drift, key, observed)
@@ -96,7 +96,7 @@ func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clus
 	ownShoot := shootIfOwnedByRow(row, w.installation, observed.shoot)
 	if decision.change != nil {
 		pending := pendingChange{change: *decision.change, row: *row, observed: observed, shoot: ownShoot}
-		pending.operationBegan = w.beginOfNewOperation(row.ClusterID, ownShoot, observed.fromWatch)
+		pending.operationBegan = w.newWatchedOperationBeginOrZero(row.ClusterID, ownShoot, observed.fromWatch)
 		batch.changes = append(batch.changes, pending)
 		return
 	}
@@ -106,15 +106,15 @@ func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clus
 	}
 }
 
-// queueOrDelayLiveRead requests a live read that confirms an observation. It delays the read if the row has changed during
+// queueLiveReadOrBackOff requests a live read that confirms an observation. It delays the read if the row has changed during
 // several ones.
-func (w *statusWriter) queueOrDelayLiveRead(key shootKey, row *clusterworker.Row, observed observation) {
+func (w *statusWriter) queueLiveReadOrBackOff(key shootKey, row *clusterworker.Row, observed observation) {
 	if observed.tries > maxImmediateReads && !observed.wasDelayed {
 		w.delayed.delayObservation(key, observed, databaseRetryPolicy().Delay(observed.tries))
 		return
 	}
 	readFor := *row
-	w.inbox.queueLiveRead(liveRead{
+	w.inbox.queueLiveReadIfNotPending(liveRead{
 		shootKey: key, readFor: &readFor, checkDrift: observed.checkDrift, fromPoll: observed.fromPoll, tries: observed.tries + 1,
 	})
 }
@@ -126,8 +126,8 @@ func (b *pendingWrites) addDriftedShoot(drift Drift, key shootKey, observed obse
 	b.drifts[key.cluster] = driftedShoot{drift, key, observed}
 }
 
-// beginOfNewOperation returns when Gardener began the operation that a watch reported, zero if it reported no new one.
-func (w *statusWriter) beginOfNewOperation(clusterID string, observed *shoot.Observed, fromWatch bool) time.Time {
+// newWatchedOperationBeginOrZero returns when Gardener began the operation that a watch reported, zero if it reported no new one.
+func (w *statusWriter) newWatchedOperationBeginOrZero(clusterID string, observed *shoot.Observed, fromWatch bool) time.Time {
 	if !fromWatch || observed == nil || observed.LastOperation == nil {
 		return time.Time{}
 	}
@@ -169,7 +169,7 @@ func (w *statusWriter) saveStatusChanges(ctx context.Context, pending []pendingC
 		p := &pending[i]
 		// The row is unknown until the result of the write is known.
 		w.cache.removeEntry(p.row.ClusterID)
-		p.change.Change = newStatusChangeEvent(&p.change, &p.row, now)
+		p.change.Change = newStatusChangeEventOrNil(&p.change, &p.row, now)
 		changes[i] = p.change
 	}
 	var saved []string
@@ -185,7 +185,7 @@ func (w *statusWriter) saveStatusChanges(ctx context.Context, pending []pendingC
 	for i := range pending {
 		p := &pending[i]
 		if isSaved[p.row.ClusterID] {
-			w.cacheAndRecordSavedChange(ctx, p, now)
+			w.cacheSavedChangeAndRecordEvent(ctx, p, now)
 		} else {
 			w.recheckAfterDelay(shootKey{p.row.ClusterID, p.row.ShootName}, p.observed)
 		}
@@ -201,8 +201,8 @@ func (w *statusWriter) recheckAfterDelay(key shootKey, observed observation) {
 	w.delayed.delayObservation(key, observed, databaseRetryPolicy().Delay(observed.tries))
 }
 
-// cacheAndRecordSavedChange caches a written change and records its event.
-func (w *statusWriter) cacheAndRecordSavedChange(ctx context.Context, saved *pendingChange, now time.Time) {
+// cacheSavedChangeAndRecordEvent caches a written change and records its event.
+func (w *statusWriter) cacheSavedChangeAndRecordEvent(ctx context.Context, saved *pendingChange, now time.Time) {
 	change, row := saved.change, saved.row
 	previous := row.Status
 	row.Status, row.StatusMessage = change.Status, change.Message
@@ -276,8 +276,8 @@ func toSet(ids []string) map[string]bool {
 	return set
 }
 
-// newStatusChangeEvent returns the change event of a new status of a row, nil without an event.
-func newStatusChangeEvent(change *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
+// newStatusChangeEventOrNil returns the change event of a new status of a row, nil without an event.
+func newStatusChangeEventOrNil(change *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
 	action, ok := changeActionOfStatus(change.Status)
 	if !ok || change.Status == row.Status {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// processInboxObservations handles all observations in the inbox.
-func (s *leaderSession) processInboxObservations(ctx context.Context) {
+// processInboxOnce handles all observations in the inbox.
+func (s *leaderSession) processInboxOnce(ctx context.Context) {
 	s.inboxScheduled = false
 	observations := s.inbox.takeAllObservations()
 	for key, observed := range observations {
@@ -21,9 +21,9 @@ func (s *leaderSession) processInboxObservations(ctx context.Context) {
 			observations[key] = observed
 		}
 		if observed.err != nil {
-			s.retryLaterOrSkipInPolls(ctx, key, observed)
+			s.retryFailedReadOrSkipInPolls(ctx, key, observed)
 			delete(observations, key)
-		} else if !isClusterID(key.cluster) || s.writer.cacheShootIfUnchanged(key, &observed) {
+		} else if !isClusterID(key.cluster) || s.writer.cacheShootIfNoWriteNeeded(key, &observed) {
 			delete(observations, key)
 		}
 	}
@@ -73,9 +73,9 @@ func (s *leaderSession) writeObservations(ctx context.Context, keys []shootKey, 
 	return s.writer.writeBatch(ctx, &batch)
 }
 
-// retryLaterOrSkipInPolls schedules another live read. A poll reaches the Shoot again in any case,
+// retryFailedReadOrSkipInPolls schedules another live read. A poll reaches the Shoot again in any case,
 // and reads others first.
-func (s *leaderSession) retryLaterOrSkipInPolls(ctx context.Context, key shootKey, failed observation) {
+func (s *leaderSession) retryFailedReadOrSkipInPolls(ctx context.Context, key shootKey, failed observation) {
 	s.poller.countAndLogGardenerFailure(ctx, "get Shoot", failed.err)
 	if failed.fromPoll {
 		s.skipShootInNextPolls(key)

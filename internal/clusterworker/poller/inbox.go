@@ -153,9 +153,9 @@ func (i *inbox) takeAllObservations() map[shootKey]observation {
 	return all
 }
 
-// queueLiveRead queues a live read, unless one is already requested. It reports whether
+// queueLiveReadIfNotPending queues a live read, unless one is already requested. It reports whether
 // it did.
-func (i *inbox) queueLiveRead(read liveRead) (queued bool) {
+func (i *inbox) queueLiveReadIfNotPending(read liveRead) (queued bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if _, ok := i.pending[read.shootKey]; ok {

@@ -88,7 +88,7 @@ func TestInbox(t *testing.T) {
 // asked requests a live read and takes it from the queue.
 func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 	t.Helper()
-	if !b.queueLiveRead(l) {
+	if !b.queueLiveReadIfNotPending(l) {
 		t.Fatal("a look was not asked for")
 	}
 	got, ok := b.waitForNextRead(t.Context())
@@ -103,7 +103,7 @@ func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 func TestLooks(t *testing.T) {
 	b := newInbox()
 	l := liveRead{shootKey: shootKey{name: "a"}, checkDrift: true}
-	if !b.queueLiveRead(l) || b.queueLiveRead(l) || b.countUnansweredReads() != 1 {
+	if !b.queueLiveReadIfNotPending(l) || b.queueLiveReadIfNotPending(l) || b.countUnansweredReads() != 1 {
 		t.Error("it was asked for twice")
 	}
 	b.putWatchObservation(0, l.shootKey, at("1"))

@@ -92,8 +92,8 @@ type orphanCleaner struct {
 	deleting     sync.Mutex // held while orphans are deleted
 }
 
-// reportAndDeleteOrphans reports orphans, and deletes those that the plan deletes.
-func (c *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates OrphanCandidates) {
+// reportOrphansAndStartDeletion reports orphans, and deletes those that the plan deletes.
+func (c *orphanCleaner) reportOrphansAndStartDeletion(ctx context.Context, candidates OrphanCandidates) {
 	candidates.Installation = c.installation
 	candidates.History = c.readHistoryID(ctx)
 	candidates.Before = c.lastOrphans

@@ -15,7 +15,7 @@ import (
 // the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
 // Shoot in it had the time to get its row. For Shoots that were observed during the
 // list, the list may be older than the stored state.
-func (s *leaderSession) reconcileAllRowsWithList(ctx context.Context, list *shoot.List, seenDuringList map[shootKey]bool) error {
+func (s *leaderSession) reconcileAllRowsWithList(ctx context.Context, list *shoot.List, maybeStaleInList map[shootKey]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -27,7 +27,7 @@ func (s *leaderSession) reconcileAllRowsWithList(ctx context.Context, list *shoo
 		for i := range rows {
 			row := &rows[i]
 			clusters[row.ClusterID] = true
-			observed := observation{shoot: byName[row.ShootName], checkDrift: true, mayBeStale: seenDuringList[shootKey{row.ClusterID, row.ShootName}]}
+			observed := observation{shoot: byName[row.ShootName], checkDrift: true, mayBeStale: maybeStaleInList[shootKey{row.ClusterID, row.ShootName}]}
 			s.writer.queueRowWritesAndLiveRead(&batch, row, observed, true)
 			if shootIfOwnedByRow(row, s.installation, observed.shoot) != nil {
 				delete(byName, row.ShootName)
@@ -73,7 +73,7 @@ func (s *leaderSession) recheckOrCleanShootsWithoutRow(ctx context.Context, shoo
 		}
 		s.inbox.putBackObservations(recheck)
 	}
-	s.orphans.reportAndDeleteOrphans(ctx, candidates)
+	s.orphans.reportOrphansAndStartDeletion(ctx, candidates)
 	return nil
 }
 

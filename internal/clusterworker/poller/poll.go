@@ -58,7 +58,7 @@ func (s *leaderSession) queueReadsOfStalestShoots(ctx context.Context) {
 		if room == 0 {
 			break
 		}
-		if s.inbox.queueLiveRead(liveRead{shootKey: key, readFor: row, checkDrift: true, fromPoll: true}) {
+		if s.inbox.queueLiveReadIfNotPending(liveRead{shootKey: key, readFor: row, checkDrift: true, fromPoll: true}) {
 			room--
 		}
 	}

@@ -105,7 +105,7 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 	defer s.wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !s.loadInstallationID(ctx) {
+	if !s.loadInstallationIDWithRetries(ctx) {
 		return
 	}
 	s.writer = &statusWriter{poller: s.poller, term: s.term, inbox: s.inbox, cache: s.cache, delayed: s.delayed, installation: s.installation}
@@ -125,7 +125,7 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.relistTimer.C:
-			s.startListingShoots(ctx)
+			s.listShootsOnceInBackground(ctx)
 		case result := <-s.listResults:
 			s.applyListAndRestartWatch(ctx, result)
 		case end := <-s.watchEnds:
@@ -133,7 +133,7 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 		case <-s.inbox.wake:
 			s.scheduleInboxProcessing(inboxDelay)
 		case <-s.inboxTimer.C:
-			s.processInboxObservations(ctx)
+			s.processInboxOnce(ctx)
 		case <-s.delayed.timer.C:
 			s.inbox.putBackObservations(s.delayed.takeDueObservations())
 		case <-s.pollTimer.C:
@@ -142,8 +142,8 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 	}
 }
 
-// loadInstallationID reads the id of the installation, with retries.
-func (s *leaderSession) loadInstallationID(ctx context.Context) (loaded bool) {
+// loadInstallationIDWithRetries reads the id of the installation, with retries.
+func (s *leaderSession) loadInstallationIDWithRetries(ctx context.Context) (loaded bool) {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		id, err := s.poller.deps.Store.GetInstallationID(ctx)
 		if err == nil {
@@ -156,7 +156,7 @@ func (s *leaderSession) loadInstallationID(ctx context.Context) (loaded bool) {
 	return false
 }
 
-// scheduleInboxProcessing schedules processInboxObservations after a while, unless it is already scheduled.
+// scheduleInboxProcessing schedules processInboxOnce after a while, unless it is already scheduled.
 func (s *leaderSession) scheduleInboxProcessing(delay time.Duration) {
 	if !s.inboxScheduled {
 		s.inboxScheduled = true
@@ -164,8 +164,8 @@ func (s *leaderSession) scheduleInboxProcessing(delay time.Duration) {
 	}
 }
 
-// startListingShoots starts to list all Shoots. Other work continues meanwhile.
-func (s *leaderSession) startListingShoots(ctx context.Context) {
+// listShootsOnceInBackground starts to list all Shoots. Other work continues meanwhile.
+func (s *leaderSession) listShootsOnceInBackground(ctx context.Context) {
 	if s.listing {
 		return
 	}

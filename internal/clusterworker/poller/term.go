@@ -29,7 +29,7 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // acquireTermAndObserve requests the term, and observes if it gets the term. It reports whether the
 // database failed, which it logs once.
-func (p *Poller) acquireTermAndObserve(ctx context.Context, wasFailing bool) (databaseFailed bool) {
+func (p *Poller) acquireTermAndObserve(ctx context.Context, wasFailing bool) (acquireFailed bool) {
 	term, err := p.requestOrExtendTerm(ctx)
 	switch {
 	case err != nil:

@@ -27,7 +27,7 @@ func (s *leaderSession) startWatchingShoots(ctx context.Context, inboxEpoch int,
 		w := &watcher{inbox: s.inbox, epoch: inboxEpoch, installation: s.installation, version: resourceVersion}
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := s.poller.deps.Viewer.WatchShoots(ctx, w.version, w.putEventInInbox)
+			err := s.poller.deps.Viewer.WatchShoots(ctx, w.version, w.putEventObservationInInbox)
 			if ctx.Err() != nil {
 				return
 			}
@@ -77,8 +77,8 @@ type watcher struct {
 	version      string
 }
 
-// putEventInInbox puts one event into the inbox. It never blocks.
-func (w *watcher) putEventInInbox(event shoot.Event) error {
+// putEventObservationInInbox puts one event into the inbox. It never blocks.
+func (w *watcher) putEventObservationInInbox(event shoot.Event) error {
 	if event.Shoot.ResourceVersion != "" {
 		w.version = event.Shoot.ResourceVersion
 	}

@@ -47,8 +47,8 @@ const StateError = "error"
 // person, once. It returns a Decision for each, and leaves their names to the caller.
 type DecideFunc func(ctx context.Context, who console.Person, list []*v1alpha1.SentinelConfig, id string) ([]Decision, error)
 
-// serveSentinelDecisions serves what each SentinelConfig that the person may list decides about a resource.
-func (h *Host) serveSentinelDecisions(w http.ResponseWriter, r *http.Request) error {
+// evaluateSentinelsAndRespond serves what each SentinelConfig that the person may list decides about a resource.
+func (h *Host) evaluateSentinelsAndRespond(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	collection, id := r.URL.Query().Get("collection"), r.URL.Query().Get("id")
 	if collection == "" || id == "" {

@@ -143,7 +143,7 @@ func (v *accessReviewer) checkRequestPermissions(
 ) map[string]Permission {
 	me, err := v.lookUpTokenUser(ctx, person)
 	if err != nil {
-		denied := Permission{Reason: explainWriteError(err)}
+		denied := Permission{Reason: explainClusterAccessError(err)}
 		return map[string]Permission{"approve": denied, "reject": denied, "cancel": denied, "rollback": denied}
 	}
 	toDecide := []authorizationv1.ResourceAttributes{{Verb: "patch"}, {Verb: v1alpha1.VerbApprove}}

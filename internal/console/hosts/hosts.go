@@ -196,15 +196,15 @@ func NewClusters(checkCoverage CoverageFunc, hosts ...*Host) (*Clusters, error) 
 		"GET " + base + "/executions/{ns}/{name}":            (*Host).serveExecution,
 		"GET " + base + "/executions/{ns}/{name}/audit":      (*Host).serveAuditEvents,
 		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).serveExecutionLog,
-		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).serveExecutionRequest,
+		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).applyRequestToExecution,
 		"GET " + base + "/stop":                              (*Host).serveEmergencyStopState,
 		"POST " + base + "/stop":                             (*Host).activateEmergencyStop,
 		"DELETE " + base + "/stop":                           (*Host).endEmergencyStop,
 		"GET " + base + "/nodes":                             (*Host).serveFaultyNodes,
-		"POST " + base + "/nodes/{name}/hold":                (*Host).serveNodeHold,
-		"POST " + base + "/nodes/{name}/release":             (*Host).serveNodeRelease,
+		"POST " + base + "/nodes/{name}/hold":                (*Host).holdNodeAndRespond,
+		"POST " + base + "/nodes/{name}/release":             (*Host).releaseNodeAndRespond,
 		"GET " + base + "/sentinels":                         (*Host).serveSentinels,
-		"GET " + base + "/decisions":                         (*Host).serveSentinelDecisions,
+		"GET " + base + "/decisions":                         (*Host).evaluateSentinelsAndRespond,
 	} {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serveHost(w, r, serve) })
 	}
@@ -256,7 +256,7 @@ func (c *Clusters) ListHostStates(ctx context.Context, person console.Person) []
 		asking.Go(func() {
 			list[i] = console.HostState{Name: h.cfg.Name, Writes: true, Audit: h.deps.ReadAudit != nil}
 			if _, err := h.reviews.lookUpTokenUser(ctx, person); err != nil {
-				list[i].Writes, list[i].WhyNot = false, explainWriteError(err)
+				list[i].Writes, list[i].WhyNot = false, explainClusterAccessError(err)
 			}
 		})
 	}

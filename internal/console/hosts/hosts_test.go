@@ -80,7 +80,7 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	if f.admin, err = client.New(bed.Config(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding("fleetloop-system"), roles.ApproverClusterRole(), roles.ViewerClusterRole()} {
+	for _, o := range []client.Object{hosts.NewConsoleClusterRole(), hosts.NewClusterRoleBinding("fleetloop-system"), roles.ApproverClusterRole(), roles.ViewerClusterRole()} {
 		if err := f.admin.Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}

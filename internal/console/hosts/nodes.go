@@ -108,8 +108,8 @@ func toNode(host string, fault *v1alpha1.NodeFault) Node {
 	return n
 }
 
-// addNodePermissions adds what a person may do with a node.
-func (v *accessReviewer) addNodePermissions(ctx context.Context, person console.Person, n *Node) {
+// addNodePermissionsAndCommands adds what a person may do with a node.
+func (v *accessReviewer) addNodePermissionsAndCommands(ctx context.Context, person console.Person, n *Node) {
 	n.Command = map[string]string{
 		"hold":    "kubectl annotate node " + n.Name + " " + v1alpha1.AnnotationHold + "=REASON",
 		"release": "fleetloop faults release " + n.Name + " --reason=TEXT",
@@ -118,7 +118,7 @@ func (v *accessReviewer) addNodePermissions(ctx context.Context, person console.
 	for action, verb := range map[string]string{"hold": "patch", "release": "update"} {
 		me, err := v.lookUpTokenUser(ctx, person)
 		if err != nil {
-			n.Can[action] = Permission{Reason: explainWriteError(err)}
+			n.Can[action] = Permission{Reason: explainClusterAccessError(err)}
 			continue
 		}
 		ok, err := v.personHasAccess(ctx, person, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
@@ -211,16 +211,16 @@ func (h *Host) serveFaultyNodes(w http.ResponseWriter, r *http.Request) error {
 		if n.Stage == "" {
 			continue
 		}
-		h.reviews.addNodePermissions(ctx, who, &n)
+		h.reviews.addNodePermissionsAndCommands(ctx, who, &n)
 		answer.Items = append(answer.Items, n)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// serveNodeHold keeps a node out of service with the token of the person.
-func (h *Host) serveNodeHold(w http.ResponseWriter, r *http.Request) error {
-	return h.changeNodeAndRespond(w, r, "node-hold-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+// holdNodeAndRespond keeps a node out of service with the token of the person.
+func (h *Host) holdNodeAndRespond(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNodeAndRecordAction(w, r, "node-hold-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
 		if _, held := n.Annotations[v1alpha1.AnnotationHold]; held {
 			return n, false
 		}
@@ -233,9 +233,9 @@ func (h *Host) serveNodeHold(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// serveNodeRelease returns a node to service with the token of the person.
-func (h *Host) serveNodeRelease(w http.ResponseWriter, r *http.Request) error {
-	return h.changeNodeAndRespond(w, r, "node-release-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+// releaseNodeAndRespond returns a node to service with the token of the person.
+func (h *Host) releaseNodeAndRespond(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNodeAndRecordAction(w, r, "node-release-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
 		after, changed := h.deps.ReleaseNode(n, time.Now(), reason)
 		if _, held := after.Annotations[v1alpha1.AnnotationHold]; held {
 			after, changed = after.DeepCopy(), true
@@ -245,7 +245,7 @@ func (h *Host) serveNodeRelease(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (h *Host) changeNodeAndRespond(
+func (h *Host) changeNodeAndRecordAction(
 	w http.ResponseWriter, r *http.Request, action string, change func(*corev1.Node, string) (*corev1.Node, bool),
 ) error {
 	body, c, err := h.readChangeRequest(w, r)

@@ -30,8 +30,8 @@ type requestBody struct {
 	View string `json:"view"`
 }
 
-// serveExecutionRequest sends a request about an execution with the token of the person.
-func (h *Host) serveExecutionRequest(w http.ResponseWriter, r *http.Request) error {
+// applyRequestToExecution sends a request about an execution with the token of the person.
+func (h *Host) applyRequestToExecution(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
 	send := map[string]func(*personRequest) (*v1alpha1.KubernetesExecution, error){
 		"approve":  (*personRequest).approvePlan,
@@ -124,7 +124,7 @@ func (p *personRequest) createRollback() (*v1alpha1.KubernetesExecution, error) 
 		return nil, err
 	}
 	back := executions.NewRollback(p.ke, "", p.body.Reason)
-	return back, executions.Create(p.r.Context(), p.c, back, p.name, p.groups)
+	return back, executions.SetRequesterAndCreate(p.r.Context(), p.c, back, p.name, p.groups)
 }
 
 // Stop is the emergency stop of a host cluster.
@@ -279,8 +279,8 @@ func (f flushingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// explainWriteError returns why a person cannot change a host cluster through the console.
-func explainWriteError(err error) string {
+// explainClusterAccessError returns why a person cannot change a host cluster through the console.
+func explainClusterAccessError(err error) string {
 	switch {
 	case errors.Is(err, errNoToken):
 		return "You are signed in without a token. Use the commands of the command line."
@@ -305,7 +305,7 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 	case errors.Is(err, errHidden), apierrors.IsNotFound(err):
 		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(errHidden.Error())+".", "")
 	case errors.Is(err, errNoToken), errors.Is(err, errNotAccepted), apierrors.IsUnauthorized(err):
-		console.WriteProblemJSON(w, http.StatusForbidden, explainWriteError(errors.Join(err, errNotAccepted)), "")
+		console.WriteProblemJSON(w, http.StatusForbidden, explainClusterAccessError(errors.Join(err, errNotAccepted)), "")
 	case errors.Is(err, errMayNotList):
 		console.WriteProblemJSON(w, http.StatusForbidden, capitalizeFirst(err.Error())+".", "Ask an administrator of the host cluster for a role.")
 	case isStatus && isRefusedByAPIServer(err):

@@ -62,7 +62,7 @@ func TestEmergencyStop(t *testing.T) {
 // someone else.
 func TestOwnAccountOnlyReads(t *testing.T) {
 	t.Parallel()
-	for _, rule := range hosts.NewClusterRole().Rules {
+	for _, rule := range hosts.NewConsoleClusterRole().Rules {
 		for _, verb := range rule.Verbs {
 			review := slices.Equal(rule.Resources, []string{"subjectaccessreviews"}) && verb == "create"
 			if !review && !slices.Contains([]string{"get", "list", "watch"}, verb) {

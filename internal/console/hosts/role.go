@@ -10,9 +10,9 @@ import (
 // RoleName is the name of the role and of the account of the console in a host cluster.
 const RoleName = "fleetloop-console"
 
-// NewClusterRole returns the rights of the console's own account. It reads what the console shows,
+// NewConsoleClusterRole returns the rights of the console's own account. It reads what the console shows,
 // and asks which of it a person may read. It changes nothing and acts as no one else.
-func NewClusterRole() *rbacv1.ClusterRole {
+func NewConsoleClusterRole() *rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
@@ -32,7 +32,7 @@ func NewAccountObjects(namespace string) []runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: RoleName, Namespace: namespace},
 	}
-	return []runtime.Object{account, NewClusterRole(), NewClusterRoleBinding(namespace)}
+	return []runtime.Object{account, NewConsoleClusterRole(), NewClusterRoleBinding(namespace)}
 }
 
 // NewClusterRoleBinding returns the binding of the role to the service account of the console.

@@ -32,13 +32,13 @@ func open(t *testing.T, url string) *postgres.Pool {
 func TestSessionStore(t *testing.T) {
 	consoletest.RunSessionStoreTests(t, func(t *testing.T) session.Store {
 		t.Helper()
-		return console.NewSessionStore(open(t, pgtest.NewDatabaseURL(t)))
+		return console.NewSessionStore(open(t, pgtest.NewMigratedDatabaseURL(t)))
 	})
 }
 
 // TestSessionStoreRights covers that the role of the console reaches its sessions and nothing else.
 func TestSessionStoreRights(t *testing.T) {
-	conn, err := pgx.Connect(t.Context(), pgtest.NewDatabaseURL(t))
+	conn, err := pgx.Connect(t.Context(), pgtest.NewMigratedDatabaseURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

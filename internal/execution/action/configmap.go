@@ -58,7 +58,7 @@ func newPatchConfigMapAction() *Action {
 			return nil
 		},
 		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
-			return digestFieldsIfOversized(currentDataFields(p, live))
+			return digestAllFieldsIfTooLarge(currentDataFields(p, live))
 		},
 		draft: draftConfigMapPatch,
 	})
@@ -77,9 +77,9 @@ func currentDataFields(p *configMapParameters, live *unstructured.Unstructured) 
 	return data
 }
 
-// digestFieldsIfOversized replaces all texts by digests if they are together too long for a plan.
-func digestFieldsIfOversized(fields map[string]any) map[string]any {
-	if countStringBytes(fields) <= maxConfigData {
+// digestAllFieldsIfTooLarge replaces all texts by digests if they are together too long for a plan.
+func digestAllFieldsIfTooLarge(fields map[string]any) map[string]any {
+	if countTopLevelStringBytes(fields) <= maxConfigData {
 		return fields
 	}
 	short := make(map[string]any, len(fields))
@@ -93,7 +93,7 @@ func digestFieldsIfOversized(fields map[string]any) map[string]any {
 	return short
 }
 
-func countStringBytes(fields map[string]any) int {
+func countTopLevelStringBytes(fields map[string]any) int {
 	size := 0
 	for _, value := range fields {
 		if text, ok := value.(string); ok {
@@ -115,7 +115,7 @@ func draftConfigMapPatch(_ context.Context, _ Client, s Subject, p *configMapPar
 			after["data."+key], data[key] = *v, *v
 		}
 	}
-	d := &draft{before: digestFieldsIfOversized(before), after: digestFieldsIfOversized(after)}
+	d := &draft{before: digestAllFieldsIfTooLarge(before), after: digestAllFieldsIfTooLarge(after)}
 	if reflect.DeepEqual(before, after) {
 		return d, nil
 	}
@@ -127,7 +127,7 @@ func draftConfigMapPatch(_ context.Context, _ Client, s Subject, p *configMapPar
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them at start keep the old values until they restart"}
-	if size := countStringBytes(before); size > maxConfigData {
+	if size := countTopLevelStringBytes(before); size > maxConfigData {
 		d.rollback = noRollback(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}

@@ -31,7 +31,7 @@ func describeDifferences(was, is map[string]any) []string {
 			different = append(different, f+" has changed")
 			continue
 		}
-		before, after := TruncateText(formatValue(was[f]), 128), TruncateText(formatValue(is[f]), 128)
+		before, after := TruncateText(formatUnquotedValue(was[f]), 128), TruncateText(formatUnquotedValue(is[f]), 128)
 		different = append(different, fmt.Sprintf("%s was %s, and is %s", f, before, after))
 	}
 	return different

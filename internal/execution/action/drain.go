@@ -51,7 +51,7 @@ func newDrainNodeAction() *Action {
 		draft: draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
 			d := &drain{attempt: newAttempt(c, pl, r), parameters: p}
-			if err := d.loadProtectedFromPlan(); err != nil {
+			if err := d.loadProtectedNamespaces(); err != nil {
 				return d.attempt.buildResult(err)
 			}
 			return d.attempt.buildResult(d.cordonAndEvictAll(ctx))
@@ -119,8 +119,8 @@ type evictionBody struct {
 	Leave []string `json:"leave,omitempty"`
 }
 
-// loadProtectedFromPlan reads the protected namespaces from the plan.
-func (d *drain) loadProtectedFromPlan() error {
+// loadProtectedNamespaces reads the protected namespaces from the plan.
+func (d *drain) loadProtectedNamespaces() error {
 	for _, step := range d.attempt.plan.Steps {
 		if step.Verb != verbEvict || step.Body == "" {
 			continue
@@ -150,7 +150,7 @@ func (d *drain) cordonAndEvictAll(ctx context.Context) error {
 		if len(pods.refused) > 0 {
 			return d.addProgressToError(newHalt(CodeGuard, "blocked by Pods: %s", joinFirstNames(pods.refused)), nil)
 		}
-		if left, err := d.evictAll(ctx, pods.evict); err != nil {
+		if left, err := d.evictAllOnce(ctx, pods.evict); err != nil {
 			return d.addProgressToError(err, left)
 		}
 		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
@@ -200,7 +200,7 @@ func (d *drain) cordonNode(ctx context.Context) error {
 		return nil
 	}
 	d.cordoned = !d.attempt.run.dry
-	return d.attempt.sendStepToTarget(ctx, d.nodeExpectation(), live, d.attempt.plan.Steps[0], "cordoned")
+	return d.attempt.sendStepToTargetWithRetry(ctx, d.nodeExpectation(), live, d.attempt.plan.Steps[0], "cordoned")
 }
 
 // listClassifiedPods returns the Pods on the Node, grouped by their treatment.

@@ -15,11 +15,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
-// evictAll requests the eviction of Pods. If it stops early, it returns the Pods left.
-func (d *drain) evictAll(ctx context.Context, pods []partialPod) (remaining []partialPod, err error) {
+// evictAllOnce requests the eviction of Pods. If it stops early, it returns the Pods left.
+func (d *drain) evictAllOnce(ctx context.Context, pods []partialPod) (skippedAfterError []partialPod, err error) {
 	d.blocked = map[string]string{}
 	for i := range pods {
-		if err = d.evictPod(ctx, &pods[i]); err != nil {
+		if err = d.evictPodOnce(ctx, &pods[i]); err != nil {
 			return pods[i:], err
 		}
 	}
@@ -33,9 +33,9 @@ func (d *drain) logBlockedPods() {
 	}
 }
 
-// evictPod requests the eviction of one Pod. A Pod held by a disruption budget is noted in blocked
+// evictPodOnce requests the eviction of one Pod. A Pod held by a disruption budget is noted in blocked
 // and retried in the next round.
-func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
+func (d *drain) evictPodOnce(ctx context.Context, pod *partialPod) error {
 	if err := haltIfContextEnded(ctx); err != nil {
 		return err
 	}

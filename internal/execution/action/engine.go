@@ -163,11 +163,11 @@ func (k *typedKind[P]) runPlan(ctx context.Context, c Client, pl *v1alpha1.Plan,
 		return k.entry.run(ctx, c, pl, p, r)
 	}
 	w := newAttempt(c, pl, r)
-	return w.buildResult(w.sendPlanSteps(ctx, k.targetExpectation(c, p, r), k.entry.did))
+	return w.buildResult(w.sendPlanSteps(ctx, k.valuesExpectation(c, p, r), k.entry.did))
 }
 
-// targetExpectation returns the required state of the target, see readAndCheckTarget.
-func (k *typedKind[P]) targetExpectation(c Client, p *P, r Run) expectation {
+// valuesExpectation returns the required state of the target, see readAndCheckTarget.
+func (k *typedKind[P]) valuesExpectation(c Client, p *P, r Run) expectation {
 	return expectation{
 		values: func(live *unstructured.Unstructured) map[string]any { return k.relevantValues(p, live) },
 		alreadyDesired: func(ctx context.Context, live *unstructured.Unstructured) bool {

@@ -25,7 +25,7 @@ func (s *stage) scaled() (*unstructured.Unstructured, *v1alpha1.Plan) {
 
 func (s *stage) wantReplicas(o *unstructured.Unstructured, want int64) {
 	s.Helper()
-	if got := replicasField(s.read(o))["replicas"]; got != want {
+	if got := replicasFieldOrDefault(s.read(o))["replicas"]; got != want {
 		s.Errorf("%d replicas, want %d", got, want)
 	}
 }

@@ -87,9 +87,9 @@ func ScaleTargetOf(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
 }
 
-// requireReadableScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
+// refuseUncheckableScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
 // A missing object cannot be harmed and is no error.
-func requireReadableScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
+func refuseUncheckableScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
 	scaled := ScaleTargetOf(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
@@ -103,7 +103,7 @@ func requireReadableScaleTarget(ctx context.Context, c Client, live *unstructure
 }
 
 func draftHPAUpdate(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := requireReadableScaleTarget(ctx, c, live); err != nil {
+	if err := refuseUncheckableScaleTarget(ctx, c, live); err != nil {
 		return nil, err
 	}
 	name := formatTarget(targetOfObject(live))

@@ -138,9 +138,9 @@ func digestManifestFieldsIfOversized(fields map[string]any) map[string]any {
 	}
 	texts := make(map[string]any, len(fields))
 	for key, value := range fields {
-		texts[key] = formatValue(value)
+		texts[key] = formatUnquotedValue(value)
 	}
-	return digestFieldsIfOversized(texts)
+	return digestAllFieldsIfTooLarge(texts)
 }
 
 // selectFields returns the fields of object that also occur in fields. Lists are taken as a whole.
@@ -201,9 +201,9 @@ func describeReplicaChange(live, result *unstructured.Unstructured) string {
 	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
 		return ""
 	}
-	was, is := any(int64(0)), replicasField(result)["replicas"]
+	was, is := any(int64(0)), replicasFieldOrDefault(result)["replicas"]
 	if live != nil {
-		was = replicasField(live)["replicas"]
+		was = replicasFieldOrDefault(live)["replicas"]
 	}
 	if was == is {
 		return ""
@@ -262,7 +262,7 @@ func (p *manifestParameters) newManifestRollback(manifest, live *unstructured.Un
 		}
 		return newRollbackInfo("apply_manifest", parameters, "10s")
 	}
-	before := selectFields(unionFields(manifest.Object, fieldsAppliedBy(live, p.FieldManager)), withoutServerFields(live))
+	before := selectFields(unionFields(manifest.Object, fieldNamesAppliedBy(live, p.FieldManager)), withoutServerFields(live))
 	raw, err := json.Marshal(before)
 	if err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// fieldsAppliedBy returns the fields applied by a manager: nested objects, with null where the manager owns
+// fieldNamesAppliedBy returns the fields applied by a manager: nested objects, with null where the manager owns
 // the whole value.
-func fieldsAppliedBy(live *unstructured.Unstructured, manager string) map[string]any {
+func fieldNamesAppliedBy(live *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range live.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
 			continue

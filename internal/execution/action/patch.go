@@ -105,7 +105,7 @@ func draftDeploymentPatch(ctx context.Context, c Client, s Subject, p *patchDepl
 	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s is patched at %s", name, strings.Join(paths, ", "))}
-	was, is := replicasField(live)["replicas"], replicasField(changed)["replicas"]
+	was, is := replicasFieldOrDefault(live)["replicas"], replicasFieldOrDefault(changed)["replicas"]
 	if was != is {
 		d.impact.ReplicasChanged = fmt.Sprintf("%d -> %d", was, is)
 	}

@@ -134,11 +134,11 @@ func (f *pathCollector) addOperationPaths(patch json.RawMessage) {
 
 // addOperationPath adds the path of an operation up to the first list. List members are identified by
 // index, which other operations may shift.
-func (f *pathCollector) addOperationPath(operation int, member string, value any) {
-	path, ok := value.(string)
+func (f *pathCollector) addOperationPath(operationIndex int, memberName string, pathValue any) {
+	path, ok := pathValue.(string)
 	segments := strings.Split(path, "/")
 	if !ok || len(segments) < 2 || segments[0] != "" {
-		f.addProblem("[%d]: %s must be a path, such as /spec/replicas", operation, member)
+		f.addProblem("[%d]: %s must be a path, such as /spec/replicas", operationIndex, memberName)
 		return
 	}
 	switch {
@@ -147,7 +147,7 @@ func (f *pathCollector) addOperationPath(operation int, member string, value any
 	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
 		f.paths = append(f.paths, path)
 	default:
-		f.addProblem("[%d]: must not change %s", operation, TruncateText(path, 64))
+		f.addProblem("[%d]: must not change %s", operationIndex, TruncateText(path, 64))
 	}
 }
 

@@ -158,7 +158,7 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 	if err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
-	p.Rollback, err = r.completeRollback(d)
+	p.Rollback, err = r.rollbackWithDefaults(d)
 	if err != nil {
 		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
 	}
@@ -180,9 +180,9 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 	return p, nil
 }
 
-// completeRollback returns the rollback of a draft, with the expected values that the action leaves. A
+// rollbackWithDefaults returns the rollback of a draft, with the expected values that the action leaves. A
 // later attempt uses them to recognise the work of an earlier one.
-func (r Request) completeRollback(d *draft) (*v1alpha1.RollbackInformation, error) {
+func (r Request) rollbackWithDefaults(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
 	}
@@ -290,11 +290,11 @@ func fieldLines(name string, value any) []string {
 	if value == nil {
 		return nil
 	}
-	return strings.Split(strings.TrimRight(name+": "+formatValue(value), "\n"), "\n")
+	return strings.Split(strings.TrimRight(name+": "+formatUnquotedValue(value), "\n"), "\n")
 }
 
-// formatValue formats a value for people: a string unchanged, and other values as JSON.
-func formatValue(value any) string {
+// formatUnquotedValue formats a value for people: a string unchanged, and other values as JSON.
+func formatUnquotedValue(value any) string {
 	if s, ok := value.(string); ok {
 		return s
 	}

@@ -138,7 +138,7 @@ func formatFields(values map[string]any) string {
 	parts := make([]string, 0, len(values))
 	for _, f := range slices.Sorted(maps.Keys(values)) {
 		if values[f] != nil {
-			parts = append(parts, f+": "+formatValue(values[f]))
+			parts = append(parts, f+": "+formatUnquotedValue(values[f]))
 		}
 	}
 	return TruncateText(strings.Join(parts, ", "), maxFields)

@@ -73,7 +73,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	if isPaused(live) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
-	revisions, err := listRevisions(ctx, c, live)
+	revisions, err := listRevisionsNewestFirst(ctx, c, live)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func newRollbackToRevision(p *rollbackDeploymentParameters, revisions []revision
 	return newRollbackInfo("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
 
-// listRevisions returns the revisions whose ReplicaSet still exists, latest first.
-func listRevisions(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
+// listRevisionsNewestFirst returns the revisions whose ReplicaSet still exists, latest first.
+func listRevisionsNewestFirst(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
 	sets, err := listControlledReplicaSets(ctx, c, live)
 	if err != nil {
 		return nil, err

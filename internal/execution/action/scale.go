@@ -35,7 +35,7 @@ func newScaleDeploymentAction() *Action {
 			return draftScale(live, p.Replicas, "scale_deployment", "deployment")
 		},
 		values: func(_ *scaleDeploymentParameters, live *unstructured.Unstructured) map[string]any {
-			return replicasField(live)
+			return replicasFieldOrDefault(live)
 		},
 		did: "scaled",
 	})
@@ -66,15 +66,15 @@ func newScaleStatefulSetAction() *Action {
 			return draftScale(live, p.Replicas, "scale_statefulset", "statefulset")
 		},
 		values: func(_ *scaleStatefulSetParameters, live *unstructured.Unstructured) map[string]any {
-			return replicasField(live)
+			return replicasFieldOrDefault(live)
 		},
 		did: "scaled",
 	})
 }
 
-// replicasField returns the replicas of a workload or a Scale. Unset means 1 for a workload, and 0 for
+// replicasFieldOrDefault returns the replicas of a workload or a Scale. Unset means 1 for a workload, and 0 for
 // a Scale.
-func replicasField(live *unstructured.Unstructured) map[string]any {
+func replicasFieldOrDefault(live *unstructured.Unstructured) map[string]any {
 	var otherwise int64 = 1
 	if live.GetKind() == "Scale" {
 		otherwise = 0
@@ -89,7 +89,7 @@ func replicasField(live *unstructured.Unstructured) map[string]any {
 // draftScale drafts a change of replicas. targetParameter is the name of the target parameter in the
 // rollback action.
 func draftScale(live *unstructured.Unstructured, replicas int64, rollbackAction, targetParameter string) (*draft, error) {
-	before := replicasField(live)
+	before := replicasFieldOrDefault(live)
 	was := before["replicas"]
 	name := formatTarget(targetOfObject(live))
 	d := &draft{before: before, after: map[string]any{"replicas": replicas}}

@@ -148,7 +148,7 @@ func draftSecretUpdate(ctx context.Context, c Client, s Subject, p *secretParame
 		}
 		back = append(back, map[string]any{"key": change.key, "secretKeyRef": map[string]any{"name": snapshotName(s.UID), "key": change.key}})
 	}
-	keep, err := newCreateStep(newSnapshotManifest(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
+	keep, err := newCreateStep(newEmptySnapshotSecret(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func refuseUnchangeableSecret(live *unstructured.Unstructured, s Subject) error 
 
 // readNewSecretValues returns the new values by key; nil removes a key. A source must carry
 // LabelSecretSource, or be a snapshot of the same Secret.
-func readNewSecretValues(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, target types.UID) (map[string][]byte, error) {
+func readNewSecretValues(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, snapshotOf types.UID) (map[string][]byte, error) {
 	sources := map[string]*unstructured.Unstructured{}
 	values := make(map[string][]byte, len(changes))
 	for _, change := range changes {
@@ -197,7 +197,7 @@ func readNewSecretValues(ctx context.Context, read func(ctx context.Context, nam
 			sources[change.source] = source
 		}
 		labels := source.GetLabels()
-		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(target) {
+		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(snapshotOf) {
 			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
 		}
 		value, ok := decodeSecretValue(source, change.from)

@@ -58,7 +58,7 @@ func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretPara
 	if err = w.sendStepToOtherObject(ctx, keep, ""); err != nil {
 		return err
 	}
-	return w.sendStepToTarget(ctx, expected, live, patch, "patched")
+	return w.sendStepToTargetWithRetry(ctx, expected, live, patch, "patched")
 }
 
 // readAndVerifyNewSecretValues returns the new values if they are those of the plan.
@@ -85,9 +85,9 @@ func readAndVerifyNewSecretValues(ctx context.Context, w *attemptState, changes 
 	return values, nil
 }
 
-// newSnapshotManifest returns the Secret that keeps the previous values, without the values. It is
+// newEmptySnapshotSecret returns the Secret that keeps the previous values, without the values. It is
 // deleted with its execution.
-func newSnapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any {
+func newEmptySnapshotSecret(s Subject, live *unstructured.Unstructured) map[string]any {
 	return addMarker(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "immutable": true,
 		"metadata": map[string]any{

@@ -273,7 +273,7 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, expected expectation, 
 	}
 	for _, step := range w.plan.Steps {
 		if live != nil && isStepForTarget(w.plan, step) {
-			err = w.sendStepToTarget(ctx, expected, live, step, did)
+			err = w.sendStepToTargetWithRetry(ctx, expected, live, step, did)
 		} else {
 			err = w.sendStepToOtherObject(ctx, step, did)
 		}
@@ -284,8 +284,8 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, expected expectation, 
 	return nil
 }
 
-// sendStepToTarget sends a step for the target as it was read.
-func (w *attemptState) sendStepToTarget(ctx context.Context, expected expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
+// sendStepToTargetWithRetry sends a step for the target as it was read.
+func (w *attemptState) sendStepToTargetWithRetry(ctx context.Context, expected expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		answer, err := w.sender.sendStepWithRetry(ctx, adaptMarkerOperation(step, live), live.GetResourceVersion())

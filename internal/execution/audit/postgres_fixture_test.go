@@ -31,7 +31,7 @@ type storeBed struct {
 
 func newStoreBed(tb testing.TB) *storeBed {
 	tb.Helper()
-	url := pgtest.NewDatabaseURL(tb)
+	url := pgtest.NewMigratedDatabaseURL(tb)
 	return &storeBed{TB: tb, url: url, owner: connect(tb, url), store: audit.NewPostgresStore(openAs(tb, url, postgres.RoleExecutionController))}
 }
 

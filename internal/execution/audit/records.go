@@ -91,7 +91,7 @@ func newRecordBuilder(ke *v1alpha1.KubernetesExecution, cluster string) *recordB
 		Namespace:    sanitizeAndTruncate(ke.Namespace, maxText),
 		Name:         sanitizeAndTruncate(ke.Name, maxText),
 		Correlation:  sanitizeAndTruncate(ke.Spec.CorrelationID, maxText),
-		Parent:       sanitizeAndTruncate(parentName(ke), maxText),
+		Parent:       sanitizeAndTruncate(ownerOrWorkflowPath(ke), maxText),
 	}
 	return s
 }
@@ -188,7 +188,7 @@ func (s *recordBuilder) addApprovalRecords() {
 		return // earlier events may still follow, or the approval may be requested again
 	}
 	at := s.decisionTime(status)
-	for i, a := range s.decisionsToRecord(status) {
+	for i, a := range s.selectDecisionsToRecord(status) {
 		if i == maxDecisions {
 			break
 		}
@@ -210,8 +210,8 @@ func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time 
 	return cmp.Or(s.at[v1alpha1.PhaseExecuting], s.at[v1alpha1.PhaseFailed], s.at[v1alpha1.PhaseWaitingApproval])
 }
 
-// decisionsToRecord returns the approvals that counted, or all of them if one was a rejection.
-func (s *recordBuilder) decisionsToRecord(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+// selectDecisionsToRecord returns the approvals that counted, or all of them if one was a rejection.
+func (s *recordBuilder) selectDecisionsToRecord(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
 		// The status has only the rejection. Approvals of other plans were written without the guard.
 		planHash, _ := s.planAndPolicyHash()
@@ -314,7 +314,7 @@ func (s *recordBuilder) addEndAndDeletionRecords() {
 }
 
 // actorOf returns the actor type and ID for a user name.
-func actorOf(name string) (kind ActorType, id string) {
+func actorOf(name string) (kind ActorType, fullName string) {
 	switch {
 	case name == "":
 		return Unknown, ""
@@ -348,8 +348,8 @@ func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 	return t
 }
 
-// parentName returns the parent of an execution as Kind/namespace/name.
-func parentName(ke *v1alpha1.KubernetesExecution) string {
+// ownerOrWorkflowPath returns the parent of an execution as Kind/namespace/name.
+func ownerOrWorkflowPath(ke *v1alpha1.KubernetesExecution) string {
 	if owner := metav1.GetControllerOfNoCopy(ke); owner != nil {
 		return owner.Kind + "/" + ke.Namespace + "/" + owner.Name
 	}

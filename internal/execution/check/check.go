@@ -200,12 +200,12 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 	return runStepsUntilDecided(ctx, r, []step{
 		(*round).parseAndCheckRequest,
 		(*round).refuseProtectedName,
-		(*round).checkRights,
+		(*round).checkRequesterAndAccountRights,
 		(*round).planAndCheckTarget,
 		(*round).checkPolicy,
 		(*round).compilePostAndCheckPreConditions,
 		(*round).recordImpactAndDryRunIfRequired,
-		(*round).checkPlanPolicy,
+		(*round).checkPlanPolicyWithDryRun,
 	})
 }
 
@@ -217,12 +217,12 @@ func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	return runStepsUntilDecided(ctx, r, []step{
 		(*round).parseAndCheckRequest,
 		(*round).refuseProtectedName,
-		(*round).checkRights,
+		(*round).checkRequesterAndAccountRights,
 		(*round).planAndCheckTarget,
 		(*round).checkPolicy,
 		(*round).recheckPreConditions,
 		(*round).reuseOrRepeatDryRun,
-		(*round).checkPlanPolicy,
+		(*round).checkPlanPolicyWithDryRun,
 	})
 }
 

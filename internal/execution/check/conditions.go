@@ -297,7 +297,7 @@ func (r *round) buildConditionInput(ctx context.Context, conditions []v1alpha1.C
 	}
 	if slices.ContainsFunc(conditions, usesInvalidSecrets) {
 		identities := r.checker.deps.Identities
-		r.state.InvalidSecrets, secretsUnknownReason, err = findInvalidSecrets(ctx, identities, r.target.live, r.request.Target)
+		r.state.InvalidSecrets, secretsUnknownReason, err = findMissingOrWrongTypeSecrets(ctx, identities, r.target.live, r.request.Target)
 		if err != nil {
 			return nil, "", err
 		}

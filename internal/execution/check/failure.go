@@ -110,14 +110,14 @@ func (a *account) recheckRightsUncached(ctx context.Context) (failed bool, err e
 }
 
 // failUnlessTransient refuses the execution because of an API error. It returns a transient error.
-func (a *account) failUnlessTransient(ctx context.Context, err error) error {
+func (a *account) failUnlessTransient(ctx context.Context, err error) (transientErr error) {
 	var missing *roles.MissingError
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &missing):
 		a.failMissingAccount()
 		return nil
-	case ctx.Err() != nil || !errors.As(err, &status) || isTransient(err):
+	case ctx.Err() != nil || !errors.As(err, &status) || isTransientAPIError(err):
 		return fmt.Errorf("check %s: %w", a.request.Action.Name, err)
 	}
 	a.out.failValidation(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v",
@@ -144,8 +144,8 @@ func (a *account) failPlanning(ctx context.Context, err error) error {
 	return a.failUnlessTransient(ctx, err)
 }
 
-// isTransient reports whether a retry may succeed after an error of the API server.
-func isTransient(err error) bool {
+// isTransientAPIError reports whether a retry may succeed after an error of the API server.
+func isTransientAPIError(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

@@ -161,12 +161,12 @@ func usesInvalidSecrets(c v1alpha1.Condition) bool {
 	return strings.Contains(c.Rego, "invalid_secrets")
 }
 
-// findInvalidSecrets finds the Secrets that an object references and cannot use. unknownReason is
+// findMissingOrWrongTypeSecrets finds the Secrets that an object references and cannot use. unknownReason is
 // set if the lookup is impossible; conditions that use the result do not hold then.
-func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (
+func findMissingOrWrongTypeSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (
 	invalid []string, unknownReason string, err error,
 ) {
-	refs, known := SecretRefs(live)
+	refs, known := RequiredSecretRefs(live)
 	if !known {
 		return nil, "", nil
 	}

@@ -49,7 +49,7 @@ func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return encodeInputWithVariables(all, names)
+	return encodeInputMergedWithVariables(all, names)
 }
 
 // PodSelector returns the selector of the Pods of the target. ok is false if it has none.
@@ -61,9 +61,9 @@ func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	return w.Spec.Selector, true
 }
 
-// encodeInputWithVariables adds names to the top level of an input. Existing members of the input take
+// encodeInputMergedWithVariables adds names to the top level of an input. Existing members of the input take
 // precedence.
-func encodeInputWithVariables(input map[string]json.RawMessage, variables map[string]any) (json.RawMessage, error) {
+func encodeInputMergedWithVariables(input map[string]json.RawMessage, variables map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(variables)
 	for name, value := range input {
 		all[name] = value
@@ -90,11 +90,11 @@ func addReplicaVariables(variables map[string]any, live *unstructured.Unstructur
 		variables["target_replicas"] = current
 	}
 	if plan != nil && plan.Before != nil {
-		if before := parseReplicas(plan.Before.Raw); before != nil {
+		if before := parseReplicasField(plan.Before.Raw); before != nil {
 			variables["expected_baseline"] = *before
 		}
 	}
-	if requested := parseReplicas(parameters); requested != nil {
+	if requested := parseReplicasField(parameters); requested != nil {
 		variables["new_replicas"] = *requested
 		variables["target_replicas"] = *requested
 		if hasCurrent {
@@ -103,8 +103,8 @@ func addReplicaVariables(variables map[string]any, live *unstructured.Unstructur
 	}
 }
 
-// parseReplicas returns the field replicas, or nil. Other actions may use the name for another type.
-func parseReplicas(raw json.RawMessage) *int64 {
+// parseReplicasField returns the field replicas, or nil. Other actions may use the name for another type.
+func parseReplicasField(raw json.RawMessage) *int64 {
 	var fields struct {
 		Replicas *int64 `json:"replicas"`
 	}

@@ -15,9 +15,9 @@ type SecretRef struct {
 	Pulls bool // used to pull images
 }
 
-// SecretRefs returns the Secrets that the Pods of an object require for images, variables and
+// RequiredSecretRefs returns the Secrets that the Pods of an object require for images, variables and
 // volumes, sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
-func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
+func RequiredSecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	spec, ok := decodePodSpec(live)
 	if !ok {
 		return nil, false
@@ -29,10 +29,10 @@ func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 		}
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		named.addEnvSecretNames(&c)
+		named.addRequiredEnvSecretNames(&c)
 	}
 	for i := range spec.Volumes {
-		named.addVolumeSecretNames(&spec.Volumes[i])
+		named.addRequiredVolumeSecretNames(&spec.Volumes[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		refs = append(refs, SecretRef{Name: name, Pulls: named[name]})
@@ -50,7 +50,7 @@ func (n secretNames) addRequiredName(name string, optional *bool) {
 	}
 }
 
-func (n secretNames) addEnvSecretNames(c *corev1.Container) {
+func (n secretNames) addRequiredEnvSecretNames(c *corev1.Container) {
 	for _, e := range c.Env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
 			n.addRequiredName(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
@@ -63,7 +63,7 @@ func (n secretNames) addEnvSecretNames(c *corev1.Container) {
 	}
 }
 
-func (n secretNames) addVolumeSecretNames(v *corev1.Volume) {
+func (n secretNames) addRequiredVolumeSecretNames(v *corev1.Volume) {
 	if v.Secret != nil {
 		n.addRequiredName(v.Secret.SecretName, v.Secret.Optional)
 	}

@@ -221,7 +221,7 @@ spec:
 			if c.object != "" {
 				s.Target = parseObject(t, c.object)
 			}
-			got, ok := check.SecretRefs(s.Target)
+			got, ok := check.RequiredSecretRefs(s.Target)
 			if diff := cmp.Diff(c.want, got); diff != "" || ok == c.none {
 				t.Errorf("%s: known %t (-want +got)\n%s", c.reason, ok, diff)
 			}

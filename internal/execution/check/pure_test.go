@@ -89,7 +89,7 @@ func TestPassing(t *testing.T) {
 		"Invalid":      {reason: "it is an answer", err: apierrors.NewBadRequest("")},
 		"Other":        {reason: "nothing that the API server said", err: errors.New("EOF")},
 	} {
-		if got := isTransient(c.err); got != c.want {
+		if got := isTransientAPIError(c.err); got != c.want {
 			t.Errorf("%s: %t, though %s", name, got, c.reason)
 		}
 	}

@@ -32,9 +32,9 @@ func newReadCache(c dynamic.Interface) *readCache {
 	return &readCache{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
 }
 
-// newReplayClient returns a client that answers the first read of each object from the cache, and all others from the
+// newReplayOnceClient returns a client that answers the first read of each object from the cache, and all others from the
 // cluster: a second read asks for new data.
-func (m *readCache) newReplayClient() dynamic.Interface {
+func (m *readCache) newReplayOnceClient() dynamic.Interface {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	replay := newReadCache(m.Interface)

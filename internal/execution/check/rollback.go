@@ -63,7 +63,7 @@ func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	}
 	c := r.client
 	if r.seen != nil {
-		c.Dynamic = r.seen.newReplayClient()
+		c.Dynamic = r.seen.newReplayOnceClient()
 	}
 	rollback := r.original.Status.RollbackInformation
 	err := action.CheckTargetUnchanged(ctx, c, r.original.Status.Plan, rollback.ExpectedCurrentValues)

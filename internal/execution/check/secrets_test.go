@@ -32,7 +32,7 @@ func (r *fixture) bindSecretLookup(t *testing.T) {
 		t.Fatal(err)
 	}
 	rights := roles.Actions{Namespace: r.executor}
-	for _, o := range rights.SecretLookupObjects() {
+	for _, o := range rights.SecretLookupAccountAndRole() {
 		role, ok := o.(*rbacv1.ClusterRole)
 		if !ok {
 			continue
@@ -41,7 +41,7 @@ func (r *fixture) bindSecretLookup(t *testing.T) {
 		if _, err := r.admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range rights.SecretLookupBindings(r.shop) {
+		for _, o := range rights.SecretLookupRoleBindings(r.shop) {
 			if binding, ok := o.(*rbacv1.RoleBinding); ok {
 				binding.RoleRef.Name = role.Name
 				if _, err := r.admin.RbacV1().RoleBindings(r.shop).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {

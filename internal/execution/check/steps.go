@@ -47,8 +47,8 @@ func (r *round) parseAndCheckRequest(ctx context.Context) error {
 	return nil
 }
 
-// checkRights is the second step: it checks the requester and the rights of the account.
-func (r *round) checkRights(ctx context.Context) error {
+// checkRequesterAndAccountRights is the second step: it checks the requester and the rights of the account.
+func (r *round) checkRequesterAndAccountRights(ctx context.Context) error {
 	a := r.request.Action
 	may, err := r.checker.mayRequest(ctx, r.ke)
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *round) runOrRequestDryRun(ctx context.Context) error {
 
 	// The dry run repeats the reads that made the plan, and gets the same answers.
 	replayClient := r.client
-	replayClient.Dynamic = r.seen.newReplayClient()
+	replayClient.Dynamic = r.seen.newReplayOnceClient()
 	result := action.DryRun(ctx, replayClient, r.plan, action.Run{
 		Subject:  planSubject(r.ke),
 		Attempt:  1,
@@ -286,9 +286,9 @@ func (r *round) reuseOrRepeatDryRun(ctx context.Context) error {
 	return r.runOrRequestDryRun(ctx)
 }
 
-// checkPlanPolicy repeats the fourth step with the plan as input. The policy may require a dry run
+// checkPlanPolicyWithDryRun repeats the fourth step with the plan as input. The policy may require a dry run
 // only now that it sees the plan.
-func (r *round) checkPlanPolicy(ctx context.Context) error {
+func (r *round) checkPlanPolicyWithDryRun(ctx context.Context) error {
 	for {
 		r.input.Plan = PlanInput(r.plan, r.out.Results.DryRunResults)
 		if err := r.evaluatePolicy(ctx); err != nil || r.out.Failed != nil {

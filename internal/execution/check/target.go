@@ -43,7 +43,7 @@ func (r *round) refuseProtectedName(context.Context) error {
 // have passed.
 func (r *round) planAndCheckTarget(ctx context.Context) error {
 	a := r.request.Action
-	subject, err := r.checker.planSubjectWithProtected(ctx, r.ke, a.Scope)
+	subject, err := r.checker.subjectWithProtectedNamespaces(ctx, r.ke, a.Scope)
 	if err != nil {
 		return err
 	}
@@ -67,9 +67,9 @@ func planSubject(ke *v1alpha1.KubernetesExecution) action.Subject {
 	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time, Namespace: ke.Namespace, Name: ke.Name}
 }
 
-// planSubjectWithProtected returns planSubject, with the protected namespaces for actions that reach
+// subjectWithProtectedNamespaces returns planSubject, with the protected namespaces for actions that reach
 // beyond the namespace of the target.
-func (c *Checker) planSubjectWithProtected(
+func (c *Checker) subjectWithProtectedNamespaces(
 	ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope,
 ) (action.Subject, error) {
 	subject := planSubject(ke)
@@ -111,7 +111,7 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	switch {
 	case r.target.shield != "":
 		r.out.failProtected(r.request.Target, r.target.shield)
-	case r.canAwaitTarget(planErr):
+	case r.canAwaitTargetSettling(planErr):
 		r.out.Wait = targetPause
 		r.out.WaitsForTarget = true
 		r.out.Results.PreConditionResults = storedValidationResults(r.ke).PreConditionResults
@@ -129,10 +129,10 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 // targetPause is the delay until a target that its controller has not observed is read again.
 const targetPause = 2 * time.Second
 
-// canAwaitTarget reports whether planning failed only because the controller of the target has not
+// canAwaitTargetSettling reports whether planning failed only because the controller of the target has not
 // observed its latest change, and time is left: the time of the required preconditions, and at least
 // that of one without a timeout. Someone may change the target while an execution waits for them.
-func (r *round) canAwaitTarget(planErr error) bool {
+func (r *round) canAwaitTargetSettling(planErr error) bool {
 	refused, ok := errors.AsType[*action.RefusedError](planErr)
 	if !ok || !refused.Unsettled || r.replan {
 		return false

@@ -78,7 +78,7 @@ func ValidatingPolicyObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	var list []runtime.Object
 	for _, p := range []*admissionv1.ValidatingAdmissionPolicy{
-		o.requestPolicy(), o.changePolicy(), o.approvalPolicy(), o.statusPolicy(), o.settingsConfigMapPolicy(),
+		o.executionCreationPolicy(), o.changePolicy(), o.approvalPolicy(), o.statusPolicy(), o.settingsConfigMapPolicy(),
 	} {
 		list = append(list, p, o.newBinding(p))
 	}

@@ -86,14 +86,14 @@ func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string)
 	}
 	p := periodOf(lease)
 	if p.ID != "" && lease.Annotations[annotationObjects] == objects {
-		genuine, err := r.isGenuinePeriod(ctx, p)
+		genuine, err := r.hasBegunAfterLastGap(ctx, p)
 		if err != nil {
 			return Period{}, err
 		}
 		if genuine {
 			r.settling = ""
 			r.gapped = false
-			return p, r.checkPeriodBegun(p)
+			return p, r.checkPeriodStartReached(p)
 		}
 	}
 	if r.settling != objects {
@@ -110,9 +110,9 @@ func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string)
 	return Period{}, settlingError{time.Now().Add(time.Second)} // until the API server's clock is past Since
 }
 
-// checkPeriodBegun returns an error until the period has begun. Its start is up to a second in the future
+// checkPeriodStartReached returns an error until the period has begun. Its start is up to a second in the future
 // when it is written, and an execution created before it would be refused.
-func (r *periodRecord) checkPeriodBegun(p Period) error {
+func (r *periodRecord) checkPeriodStartReached(p Period) error {
 	if r.seen != p.ID {
 		r.seen, r.usable = p.ID, time.Now().Add(min(max(0, time.Until(p.Since)), time.Second))
 	}
@@ -133,10 +133,10 @@ func (r *periodRecord) recordGap(ctx context.Context, began time.Time) {
 	}
 }
 
-// isGenuinePeriod reports whether a replica can have begun a stored period. In a gap, a user with a right
+// hasBegunAfterLastGap reports whether a replica can have begun a stored period. In a gap, a user with a right
 // on Leases can store another one. Replicas begin a period only after the changes since the gap
 // have propagated, and at most one second in the future.
-func (r *periodRecord) isGenuinePeriod(ctx context.Context, p Period) (genuine bool, err error) {
+func (r *periodRecord) hasBegunAfterLastGap(ctx context.Context, p Period) (genuine bool, err error) {
 	if !r.gapped {
 		return true, nil
 	}

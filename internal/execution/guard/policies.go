@@ -28,8 +28,8 @@ const (
 // the request.
 const forged = "spec.approvals must be empty when an execution is created"
 
-// requestPolicy limits who may create which executions, and in whose name.
-func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
+// executionCreationPolicy limits who may create which executions, and in whose name.
+func (o Options) executionCreationPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newValidatingPolicy(policyRequests, matchExecutions("", admissionv1.Create))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "asks", Expression: "object.spec.?requestedBy.orValue('')"},

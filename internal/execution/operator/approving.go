@@ -40,13 +40,13 @@ func (a *approval) requestApprovalIfRequired(_ context.Context, state *reconcile
 	if status == nil || !status.Required || status.State == v1alpha1.ApprovalApproved {
 		return true, nil
 	}
-	a.requestApproval(state)
+	a.requestOrRenewApproval(state)
 	return false, nil
 }
 
-// requestApproval asks for an approval, for the first time or again after a gap of the guard.
+// requestOrRenewApproval asks for an approval, for the first time or again after a gap of the guard.
 // Earlier approvals do not count, because they cannot name the new plan hash.
-func (a *approval) requestApproval(state *reconcileState) {
+func (a *approval) requestOrRenewApproval(state *reconcileState) {
 	status := &state.ke.Status
 	requestedBefore := status.Phase == v1alpha1.PhaseWaitingApproval
 
@@ -94,7 +94,7 @@ func (a *approval) requeueUntilApproved(ctx context.Context, state *reconcileSta
 	period, approversUnverified := a.currentOrConfirmedPeriod(ctx, state.ke)
 	plan := state.ke.Status.Plan
 	if approversUnverified == nil && plan != nil && plan.AdmissionPolicyPeriod != period.ID {
-		a.requestApproval(state)
+		a.requestOrRenewApproval(state)
 		state.requeueIn(periodCheckInterval)
 		state.requeueAt(state.ke.Status.Approval.Deadline.Time)
 		return false, nil
@@ -121,7 +121,7 @@ func (a *approval) requeueUntilApproved(ctx context.Context, state *reconcileSta
 	// without an approval.
 	state.ke.Status.ReasonDetail = ""
 	state.ke.Status.Message = approvedByText(decided)
-	a.recordDecision(state, v1alpha1.Approve)
+	a.addDecisionEventAndMetrics(state, v1alpha1.Approve)
 	state.continueNow = true
 	return false, nil
 }
@@ -135,7 +135,7 @@ func (a *approval) failUnapproved(state *reconcileState, decided string, failure
 	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionFalse, conditionReason, failure.Message)
 	failExecution(state, failure)
 	if decided == v1alpha1.ApprovalRejected {
-		a.recordDecision(state, v1alpha1.Reject)
+		a.addDecisionEventAndMetrics(state, v1alpha1.Reject)
 	}
 }
 
@@ -169,13 +169,13 @@ func requeueForApproval(state *reconcileState, approversUnverified error, deadli
 	}
 }
 
-// recordDecision records the change event, the metric and the log line of an approval or rejection.
-func (a *approval) recordDecision(state *reconcileState, d v1alpha1.ApprovalDecision) {
+// addDecisionEventAndMetrics records the change event, the metric and the log line of an approval or rejection.
+func (a *approval) addDecisionEventAndMetrics(state *reconcileState, d v1alpha1.ApprovalDecision) {
 	change := execution.ChangeApproved
 	if d == v1alpha1.Reject {
 		change = execution.ChangeRejected
 	}
-	by, why := latestDecision(&state.ke.Status, d)
+	by, why := latestDecisionOrStatusMessage(&state.ke.Status, d)
 	state.addChangeEvent(change, by, why)
 	state.addAfterWrite(func(ctx context.Context) {
 		a.metrics.countDecision(state.ke, d, a.now())
@@ -183,9 +183,9 @@ func (a *approval) recordDecision(state *reconcileState, d v1alpha1.ApprovalDeci
 	})
 }
 
-// latestDecision returns the last approver and the reason. Without a recorded approver, the reason is the message of
+// latestDecisionOrStatusMessage returns the last approver and the reason. Without a recorded approver, the reason is the message of
 // the status.
-func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
+func latestDecisionOrStatusMessage(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
 	reason = s.Message
 	for _, received := range s.Approval.CountedDecisions {
 		if received.Decision == d {

@@ -208,7 +208,7 @@ type deletedExecution struct {
 }
 
 // addExecution stores an execution. It returns false if the cache is full.
-func (d *deletedCache) addExecution(g deletedExecution) (stored bool) {
+func (d *deletedCache) addExecution(g deletedExecution) (hadRoom bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.count >= maxDeleted {

@@ -71,7 +71,7 @@ type validation struct {
 
 // requeueUntilDryRunJobEnds waits for the dry run in a Job, if one was started.
 func (v *validation) requeueUntilDryRunJobEnds(ctx context.Context, state *reconcileState) (proceed bool, err error) {
-	result, waitUntil, failure, err := v.runs.pollDryRunJob(ctx, state.ke, state.now)
+	result, waitUntil, failure, err := v.runs.pollOrStopDryRunJob(ctx, state.ke, state.now)
 	switch {
 	case err != nil:
 		return false, err
@@ -92,7 +92,7 @@ func (v *validation) runChecks(ctx context.Context, state *reconcileState) (proc
 	status := &state.ke.Status
 	outcome, err := v.check.Check(ctx, state.ke, state.dryRun, state.now)
 	state.now = v.now() // the checks take time
-	storeKilledResults(status, outcome.Results.PreConditionResults, outcome.Results.PostConditionResults)
+	storeResultsIfNewlyKilled(status, outcome.Results.PreConditionResults, outcome.Results.PostConditionResults)
 	if err != nil {
 		return false, v.retryOrFailCheck(ctx, state, err)
 	}
@@ -107,7 +107,7 @@ func (v *validation) runChecks(ctx context.Context, state *reconcileState) (proc
 	case outcome.NeedDryRunJob:
 		return false, v.startDryRunJob(ctx, state, outcome.Plan)
 	case outcome.Wait > 0:
-		setCheckWait(state, outcome)
+		setCheckWaitStatus(state, outcome)
 		v.watchRequestedTarget(state.ke)
 		state.requeueIn(outcome.Wait)
 		return false, nil
@@ -116,10 +116,10 @@ func (v *validation) runChecks(ctx context.Context, state *reconcileState) (proc
 	return true, nil
 }
 
-// setCheckWait writes to the status what the checks wait for: preconditions that do not pass yet, or a
+// setCheckWaitStatus writes to the status what the checks wait for: preconditions that do not pass yet, or a
 // target whose controller has not observed its latest change. It writes each reason once, because a
 // write per reconcile would be too many.
-func setCheckWait(state *reconcileState, outcome check.Outcome) {
+func setCheckWaitStatus(state *reconcileState, outcome check.Outcome) {
 	reason := "WaitingForPreconditions"
 	message := "waiting for preconditions to pass"
 	if outcome.WaitsForTarget {
@@ -254,9 +254,9 @@ func checkRetryDelayFor(err error) time.Duration {
 	return checkRetryDelay
 }
 
-// verifyRequest checks whether the API server verified the requester and whether the request is
+// verifyAdmittedByPolicies checks whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
-func (v *validation) verifyRequest(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+func (v *validation) verifyAdmittedByPolicies(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	parametersHash, err := hashParameters(state.ke)
 	if err != nil {
 		failExecution(state, execution.Failure{
@@ -266,7 +266,7 @@ func (v *validation) verifyRequest(ctx context.Context, state *reconcileState) (
 	}
 	verified := state.ke.Status.VerifiedRequest
 	if verified == nil {
-		return v.verifyNewRequest(ctx, state, parametersHash)
+		return v.verifyPoliciesInForceAtCreation(ctx, state, parametersHash)
 	}
 	// The admission policies refuse such a change, but they may have had a gap, and the schema of the
 	// resource cannot detect it.
@@ -277,8 +277,8 @@ func (v *validation) verifyRequest(ctx context.Context, state *reconcileState) (
 	return true, nil
 }
 
-// verifyNewRequest verifies a request that has not been verified yet.
-func (v *validation) verifyNewRequest(
+// verifyPoliciesInForceAtCreation verifies a request that has not been verified yet.
+func (v *validation) verifyPoliciesInForceAtCreation(
 	ctx context.Context, state *reconcileState, parametersHash string,
 ) (proceed bool, err error) {
 	period, err := v.guard.Confirm(ctx)

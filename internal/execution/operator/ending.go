@@ -27,13 +27,13 @@ type ending struct {
 // leaveGateAndExpireJobs releases the gate slot and the Jobs of an execution whose action is over. The
 // transition released the slot, but its response may have been lost.
 func (e *ending) leaveGateAndExpireJobs(ctx context.Context, state *reconcileState) (proceed bool, err error) {
-	e.slots.releaseSlot(state.ke, state.now)
-	return true, e.runs.expireJobs(ctx, state.ke, state.now)
+	e.slots.releaseSlotAndRecordOutcome(state.ke, state.now)
+	return true, e.runs.setTTLOfExecutionJobs(ctx, state.ke, state.now)
 }
 
-// requeueOrEnterFinalPhase keeps an execution in phase rollback_ready until it is finalized or the
+// enterFinalPhaseAfterRollbackWindow keeps an execution in phase rollback_ready until it is finalized or the
 // rollback window ends.
-func (e *ending) requeueOrEnterFinalPhase(_ context.Context, state *reconcileState) (proceed bool, err error) {
+func (e *ending) enterFinalPhaseAfterRollbackWindow(_ context.Context, state *reconcileState) (proceed bool, err error) {
 	end := execution.PhaseStartOrNow(state.ke, v1alpha1.PhaseRollbackReady, state.now).Add(e.cfg.RollbackWindow)
 	if !state.ke.Spec.Finalize && state.now.Before(end) {
 		state.requeueAt(end)

@@ -36,8 +36,8 @@ type running struct {
 	metrics    *metrics
 }
 
-// failIfResultsMissing ends an execution of which another client wrote the status.
-func failIfResultsMissing(_ context.Context, state *reconcileState) (proceed bool, err error) {
+// failIfRunNotInStatus ends an execution of which another client wrote the status.
+func failIfRunNotInStatus(_ context.Context, state *reconcileState) (proceed bool, err error) {
 	if state.ke.Status.ExecutionResults != nil {
 		return true, nil
 	}
@@ -48,8 +48,8 @@ func failIfResultsMissing(_ context.Context, state *reconcileState) (proceed boo
 	return false, nil
 }
 
-// followActionRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
-func (r *running) followActionRun(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+// runInlineOrFollowJob follows the run of an action and stores its result. It proceeds once the action has succeeded.
+func (r *running) runInlineOrFollowJob(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	results := state.ke.Status.ExecutionResults
 	if results.EndTime != nil { // the result is already stored, and the postconditions follow
 		return true, nil
@@ -91,7 +91,7 @@ func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Obs
 	overdue := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
 	switch {
 	case !state.now.Before(overdue):
-		return r.stopOverdueJob(ctx, state, j, observed)
+		return r.suspendOverdueJob(ctx, state, j, observed)
 	case state.ke.Spec.Cancel:
 		return r.cancelJob(ctx, state, j, observed)
 	}
@@ -111,8 +111,8 @@ func deletedJobFailure(ke *v1alpha1.KubernetesExecution) *execution.Failure {
 	}
 }
 
-// stopOverdueJob suspends a Job that Kubernetes did not stop at its deadline, and returns it as failed.
-func (r *running) stopOverdueJob(
+// suspendOverdueJob suspends a Job that Kubernetes did not stop at its deadline, and returns it as failed.
+func (r *running) suspendOverdueJob(
 	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
 ) (job.Observation, error) {
 	// The cache may be stale, in particular after an outage of the host cluster.
@@ -165,7 +165,7 @@ func (r *running) cancelJob(
 	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
 ) (job.Observation, error) {
 	if observed.State == job.Running {
-		return observed, r.stopPod(ctx, state, j, observed.Pod)
+		return observed, r.stopPodByDeadline(ctx, state, j, observed.Pod)
 	}
 	if err := r.runs.suspendJob(ctx, j); err != nil {
 		return observed, err
@@ -192,8 +192,8 @@ func isSuspendedWithoutPods(j *batchv1.Job) bool {
 	return suspended && j.Status.Active == 0 && !terminating
 }
 
-// stopPod stops a running Pod once.
-func (r *running) stopPod(ctx context.Context, state *reconcileState, j *batchv1.Job, podName string) error {
+// stopPodByDeadline stops a running Pod once.
+func (r *running) stopPodByDeadline(ctx context.Context, state *reconcileState, j *batchv1.Job, podName string) error {
 	pods, err := r.runs.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Obs
 	}
 	neverAttempted := known && run.tries == 0
 	a, _ := action.Find(state.ke.Spec.Action)
-	if failure := r.inlineRunFailure(state, a, neverAttempted); failure != nil {
+	if failure := r.checkInlineAttempt(state, a, neverAttempted); failure != nil {
 		return job.Observation{State: job.Failed, Failure: failure, Retries: max(0, run.tries-1)}, nil
 	}
 	if r.slots.gate.Stats().Stopped { // the gate admitted it, but no attempt or retry has started
@@ -39,7 +39,7 @@ func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Obs
 	client, err := r.identities.Client(ctx, a)
 	if err != nil {
 		err = fmt.Errorf("use service account of the action: %w", err)
-		return r.retryOrFailInline(ctx, state, err, neverAttempted)
+		return r.requeueOrFailInlineStart(ctx, state, err, neverAttempted)
 	}
 	attempt := run.tries + 1
 	if !known {
@@ -81,9 +81,9 @@ func inlineRetryDelay(attempt int32) time.Duration {
 	return time.Second << min(attempt-1, maxDoublings)
 }
 
-// retryOrFailInline retries an attempt that cannot start at present. After a timeout it returns a failed
+// requeueOrFailInlineStart retries an attempt that cannot start at present. After a timeout it returns a failed
 // observation.
-func (r *running) retryOrFailInline(
+func (r *running) requeueOrFailInlineStart(
 	ctx context.Context, state *reconcileState, cause error, neverAttempted bool,
 ) (job.Observation, error) {
 	failure, err := r.retries.requeueOrFail(ctx, state, cause)
@@ -97,9 +97,9 @@ func (r *running) retryOrFailInline(
 	return job.Observation{State: job.Failed, Failure: failure}, nil
 }
 
-// inlineRunFailure returns why an inline action may not run, or not again. Nil means that it may run.
+// checkInlineAttempt returns why an inline action may not run, or not again. Nil means that it may run.
 // neverAttempted means that no attempt has started.
-func (r *running) inlineRunFailure(state *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
+func (r *running) checkInlineAttempt(state *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
 	status := &state.ke.Status
 	unknownResult := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
@@ -119,7 +119,7 @@ func (r *running) inlineRunFailure(state *reconcileState, a *action.Action, neve
 		unknownResult.Reason = v1alpha1.ReasonCancelled
 		return &unknownResult
 	case timedOut && neverAttempted:
-		return inlineNotStartedFailure(status)
+		return inlineStartTimeoutFailure(status)
 	case timedOut:
 		unknownResult.Reason = v1alpha1.ReasonExecutionTimeout
 		return &unknownResult
@@ -127,8 +127,8 @@ func (r *running) inlineRunFailure(state *reconcileState, a *action.Action, neve
 	return nil
 }
 
-// inlineNotStartedFailure is the failure of an inline action that timed out before its first attempt.
-func inlineNotStartedFailure(status *v1alpha1.KubernetesExecutionStatus) *execution.Failure {
+// inlineStartTimeoutFailure is the failure of an inline action that timed out before its first attempt.
+func inlineStartTimeoutFailure(status *v1alpha1.KubernetesExecutionStatus) *execution.Failure {
 	detail := v1alpha1.DetailExecutorUnavailable
 	if status.ReasonDetail == v1alpha1.DetailEmergencyStop {
 		detail = v1alpha1.DetailEmergencyStop

@@ -71,7 +71,7 @@ func (l *launch) launchIfAdmitted(ctx context.Context, state *reconcileState) (p
 		}
 	}()
 
-	mayRun, err := l.replanAndCheck(ctx, state)
+	mayRun, err := l.replanAndRecheckApproval(ctx, state)
 	if err != nil || !mayRun {
 		return false, err
 	}
@@ -100,7 +100,7 @@ func (l *launch) enterGate(state *reconcileState) (admitted bool) {
 		return false
 	}
 	state.atGate = true
-	l.setQueued(state, verdict)
+	l.setQueuedCondition(state, verdict)
 	if verdict.After > 0 {
 		state.requeueIn(verdict.After)
 	}
@@ -118,9 +118,9 @@ func (l *launch) failRefused(state *reconcileState, verdict execution.GateVerdic
 	failExecution(state, execution.Failure{Reason: reason, Detail: verdict.Detail, Message: verdict.Message})
 }
 
-// setQueued writes to the status why an execution waits at the gate. It writes each reason once,
+// setQueuedCondition writes to the status why an execution waits at the gate. It writes each reason once,
 // because the queue changes all the time.
-func (l *launch) setQueued(state *reconcileState, verdict execution.GateVerdict) {
+func (l *launch) setQueuedCondition(state *reconcileState, verdict execution.GateVerdict) {
 	status := &state.ke.Status
 	reason := toConditionReason(verdict.Detail)
 	if queued := findCondition(status, v1alpha1.ConditionQueued); queued != nil && queued.Reason == reason {
@@ -162,7 +162,7 @@ func (l *launch) startAction(ctx context.Context, state *reconcileState) (starte
 }
 
 // startJob creates the Job that runs the action. started is as of startAction.
-func (l *launch) startJob(ctx context.Context, state *reconcileState) (started bool, err error) {
+func (l *launch) startJob(ctx context.Context, state *reconcileState) (mayHaveStarted bool, err error) {
 	built, err := job.Build(state.ke, state.ke.Status.Plan, v1alpha1.PurposeExecute, 1, l.cfg.Job)
 	if err != nil {
 		failExecution(state, execution.Failure{
@@ -263,9 +263,9 @@ func (l *launch) runsInline(ke *v1alpha1.KubernetesExecution) bool {
 	return known && l.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(l.cfg.Inline, a.Name)
 }
 
-// replanAndCheck computes the plan again after a wait and reports whether it may run. If not, the status
+// replanAndRecheckApproval computes the plan again after a wait and reports whether it may run. If not, the status
 // shows why.
-func (l *launch) replanAndCheck(ctx context.Context, state *reconcileState) (mayRun bool, err error) {
+func (l *launch) replanAndRecheckApproval(ctx context.Context, state *reconcileState) (mayRun bool, err error) {
 	if state.checked {
 		return true, nil
 	}
@@ -275,11 +275,11 @@ func (l *launch) replanAndCheck(ctx context.Context, state *reconcileState) (may
 		return false, l.retryOrFailStart(ctx, state, fmt.Errorf("compute the plan again: %w", err))
 	}
 	if outcome.Failed != nil {
-		status.ValidationResults = mergeReplanResults(status.ValidationResults, outcome.Results)
+		status.ValidationResults = keepFirstConditionAndDryRunResults(status.ValidationResults, outcome.Results)
 		failExecution(state, *outcome.Failed)
 		return false, nil
 	}
-	storeKilledResults(status, outcome.Results.PreConditionResults, nil)
+	storeResultsIfNewlyKilled(status, outcome.Results.PreConditionResults, nil)
 
 	planChanged := outcome.Plan.Hash != status.Plan.Hash
 	approved := status.Approval != nil && status.Approval.Required
@@ -292,7 +292,7 @@ func (l *launch) replanAndCheck(ctx context.Context, state *reconcileState) (may
 		return false, nil
 	case !approved && outcome.Decision.RequireApproval: // the policy has changed
 		replaceUnapprovedPlan(state, outcome)
-		l.approval.requestApproval(state)
+		l.approval.requestOrRenewApproval(state)
 		return false, nil
 	case planChanged:
 		replaceUnapprovedPlan(state, outcome)
@@ -305,7 +305,7 @@ func (l *launch) replanAndCheck(ctx context.Context, state *reconcileState) (may
 func replaceUnapprovedPlan(state *reconcileState, outcome check.Outcome) {
 	status := &state.ke.Status
 	status.Plan = outcome.Plan
-	status.ValidationResults = mergeReplanResults(status.ValidationResults, outcome.Results)
+	status.ValidationResults = keepFirstConditionAndDryRunResults(status.ValidationResults, outcome.Results)
 	if outcome.Decision.RequireApproval {
 		pending := execution.InitialApprovalStatus(outcome.Decision, nil)
 		status.Approval = &pending

@@ -101,14 +101,14 @@ func (m *metrics) countTransitions(before, ke *v1alpha1.KubernetesExecution) {
 		} else {
 			m.phases.WithLabelValues(string(phase)).Observe(max(0, next.At.Sub(entered).Seconds()))
 		}
-		m.countPhaseExit(phase, before, ke, next.At.Time)
+		m.countDryRunAndQueueWait(phase, before, ke, next.At.Time)
 		m.countPhaseEntry(next.Phase, ke, next.At.Time)
 		phase, entered = next.Phase, next.At.Time
 	}
 }
 
-// countPhaseExit counts the results of a phase that an execution leaves.
-func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
+// countDryRunAndQueueWait counts the results of a phase that an execution leaves.
+func (m *metrics) countDryRunAndQueueWait(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
 	if p == v1alpha1.PhaseValidating {
 		m.countDryRun(ke)
 	}

@@ -212,9 +212,9 @@ func (o *Outbox) removeQueue(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// RemoveAcknowledged removes acknowledged and dropped events from a status. It reports whether it changed
+// RemoveAcknowledgedFromStatus removes acknowledged and dropped events from a status. It reports whether it changed
 // the status, and how long a write of only that change may wait for another one.
-func (o *Outbox) RemoveAcknowledged(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, writeWithin time.Duration) {
+func (o *Outbox) RemoveAcknowledgedFromStatus(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, writeWithin time.Duration) {
 	stored := ke.Status.PendingChangeEvents
 	if o == nil || len(stored) == 0 {
 		return false, 0

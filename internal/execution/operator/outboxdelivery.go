@@ -28,15 +28,15 @@ func (o *Outbox) DeliverEventsOfDeleted(ctx context.Context, name types.Namespac
 	if !o.Enabled() {
 		return 0
 	}
-	for _, uid := range o.listPendingOfDeleted(name, exceptUID) {
+	for _, uid := range o.markDeletedAndListPending(name, exceptUID) {
 		callAgainIn = shorterNonZero(callAgainIn, o.sendNextEvents(ctx, name, uid, now))
 	}
 	return callAgainIn
 }
 
-// listPendingOfDeleted marks the executions of a name as deleted, except one, and returns those with
+// markDeletedAndListPending marks the executions of a name as deleted, except one, and returns those with
 // pending events. It removes the queues of the others, and those that would be too many.
-func (o *Outbox) listPendingOfDeleted(name types.NamespacedName, exceptUID types.UID) (pending []types.UID) {
+func (o *Outbox) markDeletedAndListPending(name types.NamespacedName, exceptUID types.UID) (pending []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for uid, queue := range o.queues[name] {
@@ -167,20 +167,20 @@ func (o *Outbox) recordSinkAnswer(
 
 // applySinkAnswer acknowledges the event that is in flight to a sink, or schedules its next attempt. An
 // empty class means that the sink accepted the event.
-func (o *Outbox) applySinkAnswer(queue *eventQueue, sink string, class changeevent.Class) {
+func (o *Outbox) applySinkAnswer(queue *eventQueue, sink string, answerClass changeevent.Class) {
 	now := o.now()
 	progress := queue.sinks[sink]
 	event := progress.inFlight
 	progress.inFlight = nil
-	if class != "" && !isPermanentRejection(class) {
+	if answerClass != "" && !isPermanentRejection(answerClass) {
 		// The next event waits too: the order is kept, and it would fail as well.
 		retry := backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}
 		progress.next = now.Add(retry.Delay(progress.failures))
 		progress.failures++
 		return
 	}
-	if class != "" {
-		o.metrics.countDropped(string(class), 1)
+	if answerClass != "" {
+		o.metrics.countDropped(string(answerClass), 1)
 	}
 	queue.acknowledge(event, sink, now)
 	progress.resetFailures()

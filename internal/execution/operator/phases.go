@@ -18,7 +18,7 @@ type step func(ctx context.Context, t *reconcileState) (proceed bool, err error)
 func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 	validate := []step{
 		failIfCancelled,
-		r.validation.verifyRequest,
+		r.validation.verifyAdmittedByPolicies,
 		r.launch.failIfInlineNotAllowed,
 		r.validation.requeueUntilDryRunJobEnds,
 		r.validation.runChecks,
@@ -41,7 +41,7 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 		v1alpha1.PhaseValidated: {
 			r.launch.adoptExistingJob,
 			failIfCancelled,
-			r.validation.verifyRequest,
+			r.validation.verifyAdmittedByPolicies,
 			r.approval.requestApprovalIfRequired,
 			completeIfDryRun,
 			r.launch.launchIfAdmitted,
@@ -50,7 +50,7 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 		v1alpha1.PhaseWaitingApproval: {
 			r.launch.adoptExistingJob,
 			failIfCancelled,
-			r.validation.verifyRequest,
+			r.validation.verifyAdmittedByPolicies,
 			r.approval.requeueUntilApproved,
 			completeIfDryRun,
 			r.launch.launchIfAdmitted,
@@ -58,7 +58,7 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 		// → rollback_ready, completed, failed
 		v1alpha1.PhaseExecuting: executingSteps(r.running),
 		// → completed, failed
-		v1alpha1.PhaseRollbackReady: {r.ending.leaveGateAndExpireJobs, r.ending.requeueOrEnterFinalPhase},
+		v1alpha1.PhaseRollbackReady: {r.ending.leaveGateAndExpireJobs, r.ending.enterFinalPhaseAfterRollbackWindow},
 		v1alpha1.PhaseCompleted:     ended,
 		v1alpha1.PhaseFailed:        ended,
 	}
@@ -66,7 +66,7 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 
 // executingSteps returns the steps of phase executing.
 func executingSteps(r *running) []step {
-	return []step{failIfResultsMissing, r.followActionRun, r.verifyPostConditions}
+	return []step{failIfRunNotInStatus, r.runInlineOrFollowJob, r.finishOncePostConditionsDecided}
 }
 
 // deletionSteps returns the steps of a deleted execution in any phase.

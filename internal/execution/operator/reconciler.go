@@ -207,7 +207,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	if !r.writer.dropAcknowledgedAndCheckWrite(state, before) {
 		return nil, state.requeueAfter, r.writer.ensureFinalizerAndDeliverEvents(ctx, state)
 	}
-	if err := r.writer.writeTransition(ctx, state, before); err != nil {
+	if err := r.writer.addChangeEventsAndWriteStatus(ctx, state, before); err != nil {
 		return nil, 0, err
 	}
 
@@ -267,7 +267,7 @@ func (r *reconciler) releaseAfterTransition(before, ke *v1alpha1.KubernetesExecu
 		r.targets.stopWaiting(nameOf(ke))
 	}
 	if actionOver {
-		r.slots.releaseSlot(ke, r.now())
+		r.slots.releaseSlotAndRecordOutcome(ke, r.now())
 		r.runs.forgetRuns(ke.UID)
 	}
 }

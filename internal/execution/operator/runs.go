@@ -97,9 +97,9 @@ func (r *runs) observeJob(ctx context.Context, j *batchv1.Job, now time.Time) (j
 	return job.Observe(j, pods, now), nil
 }
 
-// pollDryRunJob returns the result of the dry run in a Job, or the time until which to wait for it. All
+// pollOrStopDryRunJob returns the result of the dry run in a Job, or the time until which to wait for it. All
 // results are empty if no such Job exists.
-func (r *runs) pollDryRunJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (
+func (r *runs) pollOrStopDryRunJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (
 	result *action.Result, waitUntil time.Time, failure *execution.Failure, err error,
 ) {
 	j, err := r.jobs.Job(ctx, ke, dryRunJobName(ke), false)
@@ -155,8 +155,8 @@ func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.PatchSpec(ctx, j, map[string]any{"suspend": true})
 }
 
-// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
-func (r *runs) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
+// setTTLOfExecutionJobs sets a TTL on the Jobs of an execution, because their results are stored.
+func (r *runs) setTTLOfExecutionJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
 	for _, name := range []string{ke.Status.JobName, dryRunJobName(ke)} {
 		if name == "" { // no Job ran the action
 			continue

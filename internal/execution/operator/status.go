@@ -130,8 +130,8 @@ func ensureValidationResults(s *v1alpha1.KubernetesExecutionStatus) *v1alpha1.Va
 	return s.ValidationResults
 }
 
-// mergeReplanResults combines results of a later check with those that only the first check produces.
-func mergeReplanResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
+// keepFirstConditionAndDryRunResults combines results of a later check with those that only the first check produces.
+func keepFirstConditionAndDryRunResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
 	if first == nil {
 		return &later
 	}
@@ -142,9 +142,9 @@ func mergeReplanResults(first *v1alpha1.ValidationResults, later v1alpha1.Valida
 	return &later
 }
 
-// storeKilledResults stores results that contain a newly killed evaluation, so that the condition is not
+// storeResultsIfNewlyKilled stores results that contain a newly killed evaluation, so that the condition is not
 // evaluated again.
-func storeKilledResults(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
+func storeResultsIfNewlyKilled(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
 	var stored v1alpha1.ValidationResults
 	if s.ValidationResults != nil {
 		stored = *s.ValidationResults

@@ -12,10 +12,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// verifyPostConditions evaluates the postconditions until they pass or time out.
-func (r *running) verifyPostConditions(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+// finishOncePostConditionsDecided evaluates the postconditions until they pass or time out.
+func (r *running) finishOncePostConditionsDecided(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	if len(state.ke.Spec.PostConditions) == 0 {
-		r.finishSucceededExecution(state, nil, nil)
+		r.completeOrEnterRollbackReady(state, nil, nil)
 		return false, nil
 	}
 	status := &state.ke.Status
@@ -25,7 +25,7 @@ func (r *running) verifyPostConditions(ctx context.Context, state *reconcileStat
 	}
 
 	results, wait, err := r.check.EvaluatePostConditions(ctx, state.ke, since, state.now)
-	storeKilledResults(status, nil, results)
+	storeResultsIfNewlyKilled(status, nil, results)
 	if err != nil {
 		if ctx.Err() != nil {
 			return false, err
@@ -38,7 +38,7 @@ func (r *running) verifyPostConditions(ctx context.Context, state *reconcileStat
 		}
 	}
 	if wait > 0 && !state.ke.Spec.Cancel {
-		setPostConditionsWait(state, results)
+		setPostConditionsWaitStatus(state, results)
 		r.watchPlanTarget(state.ke)
 		state.requeueIn(wait)
 		return false, nil
@@ -49,16 +49,16 @@ func (r *running) verifyPostConditions(ctx context.Context, state *reconcileStat
 	if wait > 0 { // a cancel cut the wait short
 		undecided = postConditionsInTime(state.ke, since, state.now)
 	}
-	r.finishSucceededExecution(state, results, undecided)
+	r.completeOrEnterRollbackReady(state, results, undecided)
 	state.addAfterWrite(func(ctx context.Context) {
 		r.events.warnFailedOptionalConditions(ctx, state.ke, "Postcondition", results)
 	})
 	return false, nil
 }
 
-// setPostConditionsWait writes to the status that the postconditions do not pass yet. It writes only
+// setPostConditionsWaitStatus writes to the status that the postconditions do not pass yet. It writes only
 // once, because each evaluation would otherwise be a write.
-func setPostConditionsWait(state *reconcileState, results []v1alpha1.ConditionResult) {
+func setPostConditionsWaitStatus(state *reconcileState, results []v1alpha1.ConditionResult) {
 	status := &state.ke.Status
 	if findCondition(status, v1alpha1.ConditionPostConditionsMet) != nil {
 		return
@@ -121,7 +121,7 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 // the conditions of the status. A required postcondition that a cancel cut short is no failure of the
 // action, because it might still have passed.
 func setOutcome(
-	status *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, undecided []bool,
+	status *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, cutShortByCancel []bool,
 ) (conditionReason string) {
 	var failedRequired, undecidedRequired, failedOptional *v1alpha1.ConditionResult
 	for i := range results {
@@ -133,7 +133,7 @@ func setOutcome(
 			failedOptional = result
 		case !result.Required:
 			continue // the first one is reported
-		case i < len(undecided) && undecided[i]:
+		case i < len(cutShortByCancel) && cutShortByCancel[i]:
 			undecidedRequired = result
 		default:
 			failedRequired = result
@@ -172,9 +172,9 @@ func postConditionMessage(format string, result *v1alpha1.ConditionResult) strin
 	return action.TruncateText(fmt.Sprintf(format, result.ConditionType, result.ErrorMessage), maxMessage)
 }
 
-// finishSucceededExecution ends an execution whose action succeeded. undecided marks the postconditions
+// completeOrEnterRollbackReady ends an execution whose action succeeded. undecided marks the postconditions
 // that might still have passed.
-func (r *running) finishSucceededExecution(
+func (r *running) completeOrEnterRollbackReady(
 	state *reconcileState, results []v1alpha1.ConditionResult, undecided []bool,
 ) {
 	status := &state.ke.Status

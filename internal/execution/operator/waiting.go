@@ -143,8 +143,8 @@ func (g *gateSlots) takePreviousClaim(name types.NamespacedName, currentUID type
 	return previous, true
 }
 
-// releaseSlot releases the slot of an execution that is over, if it still has one.
-func (g *gateSlots) releaseSlot(ke *v1alpha1.KubernetesExecution, now time.Time) {
+// releaseSlotAndRecordOutcome releases the slot of an execution that is over, if it still has one.
+func (g *gateSlots) releaseSlotAndRecordOutcome(ke *v1alpha1.KubernetesExecution, now time.Time) {
 	status := &ke.Status
 	switch {
 	case status.ExecutionResults == nil: // nothing was executed

@@ -30,7 +30,7 @@ type statusWriter struct {
 // written.
 func (w *statusWriter) dropAcknowledgedAndCheckWrite(state *reconcileState, before *v1alpha1.KubernetesExecution) (needsWrite bool) {
 	stepsChangedStatus := !equality.Semantic.DeepEqual(&before.Status, &state.ke.Status)
-	removed, mayWait := w.outbox.RemoveAcknowledged(state.ke, state.now)
+	removed, mayWait := w.outbox.RemoveAcknowledgedFromStatus(state.ke, state.now)
 	if stepsChangedStatus || !removed {
 		return stepsChangedStatus
 	}
@@ -54,8 +54,8 @@ func (w *statusWriter) isExecutionOver(ke *v1alpha1.KubernetesExecution) bool {
 	return execution.IsFinal(ke.Status.Phase) && (!w.cfg.Audited || isAuditRecorded(ke))
 }
 
-// writeTransition writes a changed status with its change events.
-func (w *statusWriter) writeTransition(ctx context.Context, state *reconcileState, before *v1alpha1.KubernetesExecution) error {
+// addChangeEventsAndWriteStatus writes a changed status with its change events.
+func (w *statusWriter) addChangeEventsAndWriteStatus(ctx context.Context, state *reconcileState, before *v1alpha1.KubernetesExecution) error {
 	if err := validateTransitions(before, state.ke); err != nil {
 		return reconcile.TerminalError(err)
 	}
@@ -184,7 +184,7 @@ func (w *statusWriter) writeAcknowledgements(ctx context.Context, name types.Nam
 	if err != nil || ke == nil {
 		return err
 	}
-	if removed, _ := w.outbox.RemoveAcknowledged(ke, w.now()); !removed {
+	if removed, _ := w.outbox.RemoveAcknowledgedFromStatus(ke, w.now()); !removed {
 		return nil
 	}
 	return w.writeStatus(ctx, ke)

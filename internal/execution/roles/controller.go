@@ -33,7 +33,7 @@ type Controller struct {
 // Role returns the rights of the controller in the namespace of executions.
 func (c Controller) Role() *rbacv1.Role {
 	c = c.withDefaults()
-	accounts := jobAccounts()
+	accounts := accountNamesForTokens()
 	return &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
@@ -60,9 +60,9 @@ func (c Controller) Role() *rbacv1.Role {
 	}
 }
 
-// jobAccounts returns the accounts of all actions that run as Jobs, and the account that reads
+// accountNamesForTokens returns the accounts of all actions that run as Jobs, and the account that reads
 // Secrets.
-func jobAccounts() []string {
+func accountNamesForTokens() []string {
 	accounts := []string{SecretLookup}
 	for _, act := range action.Catalogue() {
 		if !act.NoJob {
@@ -85,7 +85,7 @@ func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		}, "get", "list", "watch"),
 	}
-	resources := readableResources()
+	resources := controllerReadableResources()
 	for _, group := range slices.Sorted(maps.Keys(resources)) {
 		rules = append(rules, newRuleOfResources(group, resources[group], "get", "list", "watch"))
 	}
@@ -124,10 +124,10 @@ func (c Controller) withDefaults() Controller {
 	return c
 }
 
-// readableResources returns the resources that policies, conditions and checks read, by group: those
+// controllerReadableResources returns the resources that policies, conditions and checks read, by group: those
 // of the catalogue and their parents. It never includes Secrets, because users who can write a
 // condition could read them through the controller.
-func readableResources() map[string][]string {
+func controllerReadableResources() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},
 		"apps":           {"replicasets"},

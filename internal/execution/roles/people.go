@@ -71,9 +71,9 @@ func newReadRules() []rbacv1.PolicyRule {
 	}
 }
 
-// RequesterClusterRolesByRisk returns a role for each risk, which covers the actions of the catalogue up to that
+// RequesterClusterRolesUpToRisk returns a role for each risk, which covers the actions of the catalogue up to that
 // risk.
-func RequesterClusterRolesByRisk() []*rbacv1.ClusterRole {
+func RequesterClusterRolesUpToRisk() []*rbacv1.ClusterRole {
 	var list []*rbacv1.ClusterRole
 	var covered []*action.Action
 	for _, risk := range []action.Risk{action.RiskLow, action.RiskMedium, action.RiskHigh, action.RiskCritical} {

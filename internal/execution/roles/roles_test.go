@@ -51,12 +51,12 @@ func TestNoWildcards(t *testing.T) {
 	for _, act := range action.Catalogue() {
 		objects[act.Name] = roles.Actions{}.BaseObjects(act)
 	}
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		objects[role.Name] = []runtime.Object{role}
 	}
 	// What conditions are told of Secrets is looked up by an account that no action
 	// has, where an installation binds it: by name, and nothing else.
-	lookup := rules(roles.Actions{}.SecretLookupObjects())
+	lookup := rules(roles.Actions{}.SecretLookupAccountAndRole())
 	if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}; !cmp.Equal(want, lookup) {
 		t.Errorf("Secrets are looked up with %v, want %v", lookup, want)
 	}
@@ -168,7 +168,7 @@ func TestNobodyShares(t *testing.T) {
 func TestRequesters(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{}
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		for _, r := range role.Rules {
 			if slices.Contains(r.Verbs, "execute") {
 				may[role.Name] = r.ResourceNames

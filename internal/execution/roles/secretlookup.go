@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// SecretLookupObjects returns the account that checks for conditions which Secrets exist, and its role.
-// The role grants nothing until it is bound by SecretLookupBindings. It allows get and not list, because
+// SecretLookupAccountAndRole returns the account that checks for conditions which Secrets exist, and its role.
+// The role grants nothing until it is bound by SecretLookupRoleBindings. It allows get and not list, because
 // no smaller right reveals whether a Secret exists. The controller requests only their types, not
 // their values.
-func (a Actions) SecretLookupObjects() []runtime.Object {
+func (a Actions) SecretLookupAccountAndRole() []runtime.Object {
 	off := false
 	return []runtime.Object{
 		&corev1.ServiceAccount{
@@ -23,9 +23,9 @@ func (a Actions) SecretLookupObjects() []runtime.Object {
 	}
 }
 
-// SecretLookupBindings returns the bindings that allow the account to look up Secrets in namespaces. With
+// SecretLookupRoleBindings returns the bindings that allow the account to look up Secrets in namespaces. With
 // an empty name, the namespace is chosen when the binding is applied.
-func (a Actions) SecretLookupBindings(namespaces ...string) []runtime.Object {
+func (a Actions) SecretLookupRoleBindings(namespaces ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, namespace := range namespaces {
 		list = append(list, &rbacv1.RoleBinding{

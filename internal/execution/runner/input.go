@@ -93,8 +93,8 @@ func ReadInput(lookupEnv func(string) (string, bool)) (Input, error) {
 	uid, uidErr := readRequired(lookupEnv, EnvUID)
 	created, createdErr := readCreated(lookupEnv)
 	within, withinErr := readDeadline(lookupEnv)
-	failures, failuresErr := readAttemptCount(lookupEnv, EnvFailures)
-	disruptions, disruptionsErr := readAttemptCount(lookupEnv, EnvDisruptions)
+	failures, failuresErr := readAttemptCountOrZero(lookupEnv, EnvFailures)
+	disruptions, disruptionsErr := readAttemptCountOrZero(lookupEnv, EnvDisruptions)
 	input := Input{
 		Plan:    plan,
 		Subject: action.Subject{UID: types.UID(uid), Created: created},
@@ -154,8 +154,8 @@ func readDeadline(lookupEnv func(string) (string, bool)) (time.Duration, error) 
 	return within, nil
 }
 
-// readAttemptCount reads a number of earlier attempts, which is zero if the variable is unset.
-func readAttemptCount(lookupEnv func(string) (string, bool), name string) (int32, error) {
+// readAttemptCountOrZero reads a number of earlier attempts, which is zero if the variable is unset.
+func readAttemptCountOrZero(lookupEnv func(string) (string, bool), name string) (int32, error) {
 	text, _ := lookupEnv(name)
 	if text == "" {
 		return 0, nil

@@ -51,7 +51,7 @@ func Run(ctx context.Context, lookupEnv func(string) (string, bool), args []stri
 		_, _ = io.WriteString(out, version.Get().Text("action-runner"))
 		return int(action.CodeOK)
 	}
-	result := runPlan(ctx, lookupEnv, args, out)
+	result := executePlanFromEnv(ctx, lookupEnv, args, out)
 	const mode = 0o600 // in a container, the file already exists with its own mode
 	if err := os.WriteFile(terminationLog, []byte(action.EncodeBounded(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
@@ -59,7 +59,7 @@ func Run(ctx context.Context, lookupEnv func(string) (string, bool), args []stri
 	return int(result.Code)
 }
 
-func runPlan(ctx context.Context, lookupEnv func(string) (string, bool), args []string, out io.Writer) action.Result {
+func executePlanFromEnv(ctx context.Context, lookupEnv func(string) (string, bool), args []string, out io.Writer) action.Result {
 	w := invocation{started: time.Now().UTC(), out: out}
 	err := w.parseArguments(args)
 	if err != nil {

@@ -9,7 +9,7 @@
 // valid; others fail with ErrUnavailable, which is not a rejection.
 //
 // A request can ask to impersonate another principal. Only the role operator may do so, because it reads and changes
-// all tenants already. See AuthenticateRequest.
+// all tenants already. See AuthenticateAndImpersonate.
 package auth
 
 import (
@@ -197,7 +197,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 }
 
 // Authenticate returns the principal of a token in an Authorization header. Its errors are, or wrap, those of this
-// package. Requests are for AuthenticateRequest, which knows all their headers.
+// package. Requests are for AuthenticateAndImpersonate, which knows all their headers.
 func (a *Authenticator) Authenticate(ctx context.Context, authorizationHeader string) (Principal, error) {
 	token := httpserver.TokenFromHeader(authorizationHeader)
 	if a.anonymous {

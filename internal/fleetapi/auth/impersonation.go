@@ -15,9 +15,9 @@ import (
 // ErrImpersonation means that the caller is authenticated, and may not impersonate whom the request names.
 var ErrImpersonation = errors.New("impersonation refused")
 
-// AuthenticateRequest returns the principal of a request with the given headers: that of its token, or the one that
+// AuthenticateAndImpersonate returns the principal of a request with the given headers: that of its token, or the one that
 // this asks to impersonate. Such a request never has the rights of its token; without a user, it is refused.
-func (a *Authenticator) AuthenticateRequest(ctx context.Context, h http.Header) (Principal, error) {
+func (a *Authenticator) AuthenticateAndImpersonate(ctx context.Context, h http.Header) (Principal, error) {
 	caller, err := a.Authenticate(ctx, h.Get("Authorization"))
 	if err != nil || !asksForImpersonation(h) {
 		return caller, err

@@ -83,7 +83,7 @@ func TestImpersonation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.header.Set("Authorization", "Bearer "+tc.token)
-			got, err := a.AuthenticateRequest(t.Context(), tc.header)
+			got, err := a.AuthenticateAndImpersonate(t.Context(), tc.header)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -93,9 +93,9 @@ func TestImpersonation(t *testing.T) {
 		})
 	}
 	// Whoever has no valid token learns nothing of the rule.
-	_, err = a.AuthenticateRequest(t.Context(), http.Header{"Authorization": {"Bearer other"}, user: {"alice"}})
+	_, err = a.AuthenticateAndImpersonate(t.Context(), http.Header{"Authorization": {"Bearer other"}, user: {"alice"}})
 	wantErr(t, err, auth.ErrInvalidToken)
-	_, err = a.AuthenticateRequest(t.Context(), http.Header{user: {"alice"}})
+	_, err = a.AuthenticateAndImpersonate(t.Context(), http.Header{user: {"alice"}})
 	wantErr(t, err, auth.ErrNoToken)
 }
 
@@ -106,13 +106,13 @@ func TestImpersonationWithoutAuthentication(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, authorization := range []string{"", "Bearer t"} {
-		p, err := a.AuthenticateRequest(t.Context(), http.Header{"Authorization": {authorization}, "Impersonate-User": {"bob"}, "Impersonate-Tenant": {"blue"}})
+		p, err := a.AuthenticateAndImpersonate(t.Context(), http.Header{"Authorization": {authorization}, "Impersonate-User": {"bob"}, "Impersonate-Tenant": {"blue"}})
 		wantErr(t, err, auth.ErrImpersonation)
 		if p.Subject != "" || p.Unrestricted {
 			t.Errorf("got %+v", p)
 		}
 	}
-	if _, err := a.AuthenticateRequest(t.Context(), http.Header{}); err != nil {
+	if _, err := a.AuthenticateAndImpersonate(t.Context(), http.Header{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -149,7 +149,7 @@ func TestImpersonationEndsWithToken(t *testing.T) {
 	cfg := p.config()
 	cfg.OperatorRole = "admin"
 	token := sign(t, jose.RS256, key, "k1", p.claims(map[string]any{"sub": "root", "roles": "admin"}))
-	got, err := newIssuers(t, cfg).AuthenticateRequest(t.Context(), http.Header{
+	got, err := newIssuers(t, cfg).AuthenticateAndImpersonate(t.Context(), http.Header{
 		"Authorization": {"Bearer " + token}, "Impersonate-User": {"bob"}, "Impersonate-Tenant": {"blue"},
 	})
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 type issuer struct {
 	cfg    Issuer
 	client *http.Client
-	fetch  *rateLimitedTransport
+	fetch  *rateRejectingTransport
 
 	discovering chan struct{} // holds one; its holder may set keys
 	keys        atomic.Pointer[oidc.RemoteKeySet]
@@ -54,7 +54,7 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	if client == nil {
 		client = &http.Client{Timeout: fetchTimeout}
 	}
-	f := &rateLimitedTransport{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
+	f := &rateRejectingTransport{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
 	if f.next == nil {
 		f.next = httpserver.NewTransport()
 	}
@@ -208,15 +208,15 @@ func readUnverifiedIssuer(token string) string {
 
 var errTooManyFetches = errors.New("the issuer's keys were requested too often; retry later")
 
-// A rateLimitedTransport sends rate-limited requests to an issuer and counts failures.
-type rateLimitedTransport struct {
+// A rateRejectingTransport sends rate-limited requests to an issuer and counts failures.
+type rateRejectingTransport struct {
 	next     http.RoundTripper
 	limit    *rate.Limiter
 	failures atomic.Int64
 }
 
 // RoundTrip sends one request.
-func (f *rateLimitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *rateRejectingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.limit.Allow() {
 		f.failures.Add(1)
 		return nil, errTooManyFetches

@@ -115,7 +115,7 @@ func (s *Store) VisitChanges(
 func peekForChanges(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (latest watch.Cursor, hasChanges bool, err error) {
 	err = readFeed(ctx, pool, func(b *pgx.Batch) {
 		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-			latest, err = validateAndAdvanceCursor(q.After, bounds)
+			latest, err = validateAndAdvanceToSettled(q.After, bounds)
 			hasChanges = bounds.More
 			return err
 		})
@@ -128,7 +128,7 @@ func readChangesInSnapshot(
 ) (next watch.Cursor, hasMore bool, err error) {
 	err = pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-			next, err = validateAndAdvanceCursor(q.After, bounds)
+			next, err = validateAndAdvanceToSettled(q.After, bounds)
 			return err
 		})
 		buildChangesQuery(q).queueOn(b).Query(func(rows pgx.Rows) error {
@@ -229,9 +229,9 @@ func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err
 	return uuid.Parse(epochText)
 }
 
-// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the cursor were
+// validateAndAdvanceToSettled returns the later of the horizon and the cursor. It fails if changes after the cursor were
 // pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be at a running transaction.)
-func validateAndAdvanceCursor(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
+func validateAndAdvanceToSettled(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
 	horizon, err := newSettledCursor(bounds)
 	if err != nil {
 		return horizon, err

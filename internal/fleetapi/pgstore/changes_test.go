@@ -30,7 +30,7 @@ type database struct {
 
 func newDatabase(t *testing.T) *database {
 	t.Helper()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
 	if _, err := d.ReadLatestCursor(t.Context()); err != nil { // the database is a copy, and begins a new epoch
 		t.Fatal(err)

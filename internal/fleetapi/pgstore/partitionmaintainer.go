@@ -66,7 +66,7 @@ func NewPartitionMaintainer(
 func (m *PartitionMaintainer) Run(ctx context.Context) error {
 	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
 		pause = maintainEvery
-		err := m.MaintainPartitionsOnce(ctx)
+		err := m.MaintainTimelineOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -85,8 +85,8 @@ func (m *PartitionMaintainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// MaintainPartitionsOnce runs one round of maintenance.
-func (m *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error {
+// MaintainTimelineOnce runs one round of maintenance.
+func (m *PartitionMaintainer) MaintainTimelineOnce(ctx context.Context) error {
 	// A restored database starts a new feed, the sooner the better: events stored before that do not reach streams.
 	if _, err := NewTimelineStore(m.pool).ReadLatestCursor(ctx); err != nil {
 		return err

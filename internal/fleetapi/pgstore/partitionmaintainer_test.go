@@ -33,7 +33,7 @@ func (d *timelineDatabase) keep(t *testing.T, retention time.Duration) (overdue 
 	t.Helper()
 	k, reg := d.newKeeper(t, retention)
 	before := time.Now().Add(-time.Second) // the metric has the precision of a float
-	if err := k.MaintainPartitionsOnce(t.Context()); err != nil {
+	if err := k.MaintainTimelineOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if kept := gauge(t, reg, "fleetloop_timeline_last_maintenance_timestamp_seconds"); time.Unix(int64(kept), 0).Before(before.Truncate(time.Second)) {
@@ -117,7 +117,7 @@ func TestKeepersAtOnce(t *testing.T) {
 		k, _ := d.newKeeper(t, 90*day)
 		go func() {
 			for ctx.Err() == nil {
-				if err := k.MaintainPartitionsOnce(ctx); err != nil && ctx.Err() == nil {
+				if err := k.MaintainTimelineOnce(ctx); err != nil && ctx.Err() == nil {
 					done <- err
 					return
 				}
@@ -152,7 +152,7 @@ func TestKeeperAndReaders(t *testing.T) {
 	}
 	kept, read := make(chan error, 1), make(chan error, 1)
 	k, _ := d.newKeeper(t, 30*day)
-	go func() { kept <- k.MaintainPartitionsOnce(t.Context()) }()
+	go func() { kept <- k.MaintainTimelineOnce(t.Context()) }()
 	d.awaitLocks(t, 1)
 	go func() {
 		_, err := d.List(t.Context(), allEvents(), timeline.Query{Limit: 1}, func(*timeline.Row) error { return nil })
@@ -192,7 +192,7 @@ func TestKeeperThatFails(t *testing.T) {
 	d := newTimelineDatabase(t)
 	k, reg := d.newKeeper(t, 30*day)
 	d.exec(t, "drop function timeline.maintain_partitions(interval)")
-	if err := k.MaintainPartitionsOnce(t.Context()); err == nil {
+	if err := k.MaintainTimelineOnce(t.Context()); err == nil {
 		t.Error("no error without the function that does it")
 	}
 	if kept := gauge(t, reg, "fleetloop_timeline_last_maintenance_timestamp_seconds"); kept != 0 {

@@ -209,7 +209,7 @@ func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition
 	if feedEnd, err = newSettledCursor(&row); err != nil {
 		return false, feedEnd, err
 	}
-	_, err = validateAndAdvanceCursor(after, &row)
+	_, err = validateAndAdvanceToSettled(after, &row)
 	if errors.Is(err, fleetapi.ErrCursorExpired) {
 		return true, feedEnd, nil
 	}

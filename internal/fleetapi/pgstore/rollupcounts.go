@@ -62,7 +62,7 @@ func updateCountsOfRows(ctx context.Context, tx postgres.Tx, rows rowKeys, label
 	if len(rows.ids) == 0 {
 		return nil
 	}
-	reasons, replacesReasons, err := readFailureReasons(ctx, tx, rows)
+	reasons, replacesReasons, err := readCurrentFailureReasons(ctx, tx, rows)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, '
 	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
 	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
 
-// readFailureReasons returns the reasons of rows, and whether they have counted reasons.
-func readFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reasons reasonRows, haveCounted bool, err error) {
+// readCurrentFailureReasons returns the reasons of rows, and whether they have counted reasons.
+func readCurrentFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reasons reasonRows, haveCounted bool, err error) {
 	var reports []failedReport
 	var b pgx.Batch
 	queueCollectRows(b.Queue(failedReports, rows.kinds, rows.ids), &reports)

@@ -111,7 +111,7 @@ func (r *relay) takeRoundTrips() (n int) {
 // TestAChangeTakesTwoRoundTrips checks the round trips of a transaction that locks a row and saves it. The row lock
 // and the change feed wait for them.
 func TestAChangeTakesTwoRoundTrips(t *testing.T) {
-	relayed, databaseURL := startRelay(t, pgtest.NewDatabaseURL(t))
+	relayed, databaseURL := startRelay(t, pgtest.NewMigratedDatabaseURL(t))
 	s := pgstore.New(pgtest.Open(t, databaseURL))
 	cluster, nodePool := newRecord("a", v1.KindCluster, "one"), newRecord("a", v1.KindNodePool, "one")
 	nodePool.ParentID = cluster.ID

@@ -197,7 +197,7 @@ func equalPauses(a, b *v1.SyncPause) bool {
 }
 
 func recordSyncChangeInTimeline(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, applied *fleetapi.SyncChange) error {
-	change := timeline.SyncChange{
+	change := timeline.SyncPauseChange{
 		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: applied.By, Reason: applied.Reason, Until: applied.Until,
 	}
 	if applied.Action == fleetapi.SyncPause {

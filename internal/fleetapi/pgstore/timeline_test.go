@@ -31,7 +31,7 @@ type timelineDatabase struct {
 
 func newTimelineDatabase(t *testing.T) *timelineDatabase {
 	t.Helper()
-	url := pgtest.NewDatabaseURL(t)
+	url := pgtest.NewMigratedDatabaseURL(t)
 	d := &timelineDatabase{pgstore.NewTimelineStore(pgtest.Open(t, url)), url, connectTo(t, url)}
 	d.horizon(t) // the database is a copy, and begins a new feed
 	return d
@@ -411,7 +411,7 @@ func TestTimelineUnknownClusters(t *testing.T) {
 }
 
 func TestTimelineUnavailable(t *testing.T) {
-	pool := pgtest.Open(t, pgtest.NewDatabaseURL(t))
+	pool := pgtest.Open(t, pgtest.NewMigratedDatabaseURL(t))
 	ctx, s := t.Context(), pgstore.NewTimelineStore(pool)
 	pool.Close()
 	_, err := s.AppendEvents(ctx, allEvents(), []timeline.Event{newEvent("a", 0)})

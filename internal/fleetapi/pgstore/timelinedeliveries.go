@@ -131,12 +131,12 @@ func requeueEventInTx(ctx context.Context, tx postgres.Tx, r timeline.Resend) (q
 	if len(requeued) == 0 { // the deliveries are pending
 		return queuedSinks, nil
 	}
-	return queuedSinks, insertResendEvent(ctx, tx, r, requeued[0], queuedSinks)
+	return queuedSinks, recordResendInTimeline(ctx, tx, r, requeued[0], queuedSinks)
 }
 
-// insertResendEvent records a request in the timeline. Its key is unique, so a repeated request fails with
+// recordResendInTimeline records a request in the timeline. Its key is unique, so a repeated request fails with
 // errRepeated, which also undoes what it queued.
-func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
+func recordResendInTimeline(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
 	c := timeline.ResentChange{Resend: resend, Tenant: derefOrZero(requeued.Tenant), Sinks: sinks}
 	var change struct{ Action, Cluster string }
 	if err := json.Unmarshal([]byte(requeued.Change), &change); err != nil {

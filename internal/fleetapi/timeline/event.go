@@ -47,7 +47,7 @@ func newEvent(payload changeevent.Payload, tenant, recordedBy string, senderServ
 			Failed:  payload.Outcome == changeevent.OutcomeFailed,
 			DryRun:  payload.DryRun,
 			Message: joinSummaryAndReason(payload.Summary, payload.Reason),
-			Fields:  buildFieldSearchKeys(payload.Changes),
+			Fields:  fieldPathsWithParents(payload.Changes),
 		},
 	}, nil
 }
@@ -161,8 +161,8 @@ const (
 	ActionSyncResumed = "sync-resumed"
 )
 
-// A SyncChange is a pause of the sync of a cluster, or its end, as requested of the fleet API.
-type SyncChange struct {
+// A SyncPauseChange is a pause of the sync of a cluster, or its end, as requested of the fleet API.
+type SyncPauseChange struct {
 	// ID and Cluster are the id and the name of the cluster.
 	ID      string
 	Cluster string
@@ -177,7 +177,7 @@ type SyncChange struct {
 }
 
 // BuildEvent returns the change event of the change.
-func (c *SyncChange) BuildEvent() (Event, error) {
+func (c *SyncPauseChange) BuildEvent() (Event, error) {
 	details := map[string]string{"id": c.ID}
 	setActorDetails(details, c.Who)
 	done, until := "resumed", ""

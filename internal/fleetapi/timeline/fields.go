@@ -70,7 +70,7 @@ func (d *differ) collectDifferences(path string, before, after any) {
 		}
 	}
 	if !reflect.DeepEqual(before, after) {
-		d.changes = append(d.changes, changeevent.FieldChange{Field: path, Before: encodeUnlessUnset(before), After: encodeUnlessUnset(after)})
+		d.changes = append(d.changes, changeevent.FieldChange{Field: path, Before: encodeIfPresent(before), After: encodeIfPresent(after)})
 	}
 }
 
@@ -91,8 +91,8 @@ func memberOrUnset(object map[string]any, key string) any {
 	return unset{}
 }
 
-// encodeUnlessUnset encodes a decoded value; unset is empty.
-func encodeUnlessUnset(value any) json.RawMessage {
+// encodeIfPresent encodes a decoded value; unset is empty.
+func encodeIfPresent(value any) json.RawMessage {
 	if (value == unset{}) {
 		return nil
 	}
@@ -107,9 +107,9 @@ func encodeUnlessUnset(value any) json.RawMessage {
 // steps, and as a whole.
 const maxKeyDepth = 16
 
-// buildFieldSearchKeys returns the search keys of changed fields: their paths and the paths of the enclosing
+// fieldPathsWithParents returns the search keys of changed fields: their paths and the paths of the enclosing
 // fields, without list positions.
-func buildFieldSearchKeys(changes []changeevent.FieldChange) []string {
+func fieldPathsWithParents(changes []changeevent.FieldChange) []string {
 	var keys []string
 	for i := range changes {
 		path := stripListIndexes(changes[i].Field)

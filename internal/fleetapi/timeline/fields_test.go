@@ -67,11 +67,11 @@ func TestFieldKeys(t *testing.T) {
 		".":                          {"."},
 		"":                           {},
 	} {
-		if diff := cmp.Diff(want, buildFieldSearchKeys([]changeevent.FieldChange{{Field: field}, {Field: field}})); diff != "" {
+		if diff := cmp.Diff(want, fieldPathsWithParents([]changeevent.FieldChange{{Field: field}, {Field: field}})); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", field, diff)
 		}
 	}
-	keys := buildFieldSearchKeys([]changeevent.FieldChange{{Field: deep}})
+	keys := fieldPathsWithParents([]changeevent.FieldChange{{Field: deep}})
 	if len(keys) != maxKeyDepth+1 || !slices.Contains(keys, deep) {
 		t.Errorf("%d keys of a path of 61 steps", len(keys))
 	}

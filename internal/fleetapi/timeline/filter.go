@@ -146,7 +146,7 @@ func parseFilterParameters(query url.Values) (Filter, error) {
 	f := Filter{
 		Clusters: splitCommaList(query.Get("cluster")), Node: query.Get("node"), Subject: query.Get("subject"), Session: query.Get("session"),
 		Field:  stripListIndexes(query.Get("field")),
-		Actors: expandComponentNames(query.Get("actor")), Sources: expandComponentNames(query.Get("source")), Actions: splitCommaList(query.Get("action")),
+		Actors: addPrefixedComponentNames(query.Get("actor")), Sources: addPrefixedComponentNames(query.Get("source")), Actions: splitCommaList(query.Get("action")),
 		Outcome: query.Get("outcome"), Text: query.Get("text"),
 	}
 	if o := f.Outcome; o != "" && o != changeevent.OutcomeSucceeded && o != changeevent.OutcomeFailed {
@@ -162,9 +162,9 @@ func parseFilterParameters(query url.Values) (Filter, error) {
 	return f, nil
 }
 
-// expandComponentNames returns the component names that a name may stand for. The prefix may be omitted:
+// addPrefixedComponentNames returns the component names that a name may stand for. The prefix may be omitted:
 // fault-quarantine for nvsentinel/fault-quarantine.
-func expandComponentNames(commaSeparated string) []string {
+func addPrefixedComponentNames(commaSeparated string) []string {
 	var list []string
 	for _, name := range splitCommaList(commaSeparated) {
 		list = append(list, name)

@@ -36,7 +36,7 @@ func TestParseTime(t *testing.T) {
 
 func TestComponents(t *testing.T) {
 	want := []string{"janitor", "nvsentinel/janitor", "fleetloop/janitor", "a/b"}
-	if diff := cmp.Diff(want, expandComponentNames(" janitor,, a/b ")); diff != "" {
+	if diff := cmp.Diff(want, addPrefixedComponentNames(" janitor,, a/b ")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -291,7 +291,7 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 }
 
 func (t *feedReader) waitUntilNextRead(ctx context.Context) {
-	least, most := t.chooseNextPause(time.Now())
+	least, most := t.updateAndChooseNextPause(time.Now())
 	if backoff.Sleep(ctx, least) != nil {
 		return
 	}
@@ -305,8 +305,8 @@ func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	}
 }
 
-// chooseNextPause returns the pause until the next read, with a nudge and without one.
-func (t *feedReader) chooseNextPause(now time.Time) (least, most time.Duration) {
+// updateAndChooseNextPause returns the pause until the next read, with a nudge and without one.
+func (t *feedReader) updateAndChooseNextPause(now time.Time) (least, most time.Duration) {
 	earned := now.Sub(t.promptAt).Seconds() / busyInterval.Seconds()
 	t.promptReads, t.promptAt = min(t.promptReads+earned, maxPromptReads), now
 	if t.found > 0 {

@@ -79,7 +79,7 @@ func (h *Hub) StreamChanges(ctx context.Context, request Request, out Stream) er
 		return err
 	}
 	defer leave()
-	err = w.findStartAndOpenStream(ctx)
+	err = w.openStreamAndSendFirstPage(ctx)
 	begun := err == nil
 	if begun {
 		err = w.sendChangesUntilEnd(ctx)
@@ -95,8 +95,8 @@ func (h *Hub) StreamChanges(ctx context.Context, request Request, out Stream) er
 	return w.sendBookmark(ctx)
 }
 
-// findStartAndOpenStream finds the start of the watch, and checks that all changes since then are still known.
-func (w *watcher) findStartAndOpenStream(ctx context.Context) (err error) {
+// openStreamAndSendFirstPage finds the start of the watch, and checks that all changes since then are still known.
+func (w *watcher) openStreamAndSendFirstPage(ctx context.Context) (err error) {
 	if w.After == nil {
 		if w.at, err = w.source.ReadLatestCursor(ctx); err != nil {
 			return err

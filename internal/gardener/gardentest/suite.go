@@ -22,7 +22,7 @@ func RunSuite(t *testing.T, open func(t *testing.T) *Bed) {
 	}{
 		{"Create", testApplyCreatesShoot},
 		{"AppliedAgain", testRepeatedApplyChangesNothing},
-		{"OnlyNotedAgain", testApplyNotesNewGenerationOnly},
+		{"OnlyNotedAgain", testNewGenerationAloneIsNoted},
 		{"Update", testApplyUpdatesShoot},
 		{"PoolRemoved", testPoolRemovedFromManifest},
 		{"PoolRemovedThatOthersChanged", testRemovesPoolThatOthersChanged},

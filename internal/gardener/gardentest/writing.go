@@ -52,7 +52,7 @@ func testRepeatedApplyChangesNothing(t *testing.T, bed *Bed) {
 	}
 }
 
-func testApplyNotesNewGenerationOnly(t *testing.T, bed *Bed) {
+func testNewGenerationAloneIsNoted(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	got := bed.mustApplyShoot(t, NewManifest("a", 2), true)

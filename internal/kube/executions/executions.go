@@ -91,7 +91,7 @@ func Decide(
 ) (*v1alpha1.KubernetesExecution, error) {
 	mine.PlanHash = ke.Status.Plan.Hash
 	for {
-		others, err := approvalsOfOthers(ke, mine)
+		others, err := approvalsOfOthersUnlessDecided(ke, mine)
 		if err != nil {
 			return nil, err
 		}
@@ -117,9 +117,9 @@ func Decide(
 	}
 }
 
-// approvalsOfOthers returns the approvals of other people. It returns a StateError if the person has
+// approvalsOfOthersUnlessDecided returns the approvals of other people. It returns a StateError if the person has
 // already decided about the plan.
-func approvalsOfOthers(
+func approvalsOfOthersUnlessDecided(
 	ke *v1alpha1.KubernetesExecution, mine v1alpha1.Approval,
 ) ([]v1alpha1.Approval, error) {
 	var others []v1alpha1.Approval
@@ -202,8 +202,8 @@ func NewRollback(ke *v1alpha1.KubernetesExecution, name, reason string) *v1alpha
 	return created
 }
 
-// Create creates an execution in the name of the person. It records no groups if there are too many.
-func Create(
+// SetRequesterAndCreate creates an execution in the name of the person. It records no groups if there are too many.
+func SetRequesterAndCreate(
 	ctx context.Context,
 	c client.Client,
 	ke *v1alpha1.KubernetesExecution,

@@ -61,10 +61,10 @@ func (b *Budget) countPoolsAndUpdateState(candidate *corev1.Node, now time.Time)
 		if candidate != nil && node.UID == candidate.UID {
 			continue
 		}
-		b.addNodeToPoolCounts(counts, node, now, false)
+		b.addNodeToCountsAndUpdateGrant(counts, node, now, false)
 	}
 	if candidate != nil {
-		b.addNodeToPoolCounts(counts, candidate, now, true)
+		b.addNodeToCountsAndUpdateGrant(counts, candidate, now, true)
 	}
 
 	// Update what is remembered about the nodes.
@@ -87,11 +87,11 @@ func (b *Budget) countPoolsAndUpdateState(candidate *corev1.Node, now time.Time)
 	return counts
 }
 
-// addNodeToPoolCounts adds a node to the counts of its pool.
-func (b *Budget) addNodeToPoolCounts(
+// addNodeToCountsAndUpdateGrant adds a node to the counts of its pool.
+func (b *Budget) addNodeToCountsAndUpdateGrant(
 	counts map[string]poolCounts, node *corev1.Node, now time.Time, isCandidate bool,
 ) {
-	s := b.readNodeState(node)
+	s := b.getOrRefreshNodeState(node)
 	if !s.covered {
 		return
 	}
@@ -128,8 +128,8 @@ type nodeState struct {
 	lastCount uint64 // number of the last count that included the node
 }
 
-// readNodeState returns the state of a node, and records that the node exists.
-func (b *Budget) readNodeState(node *corev1.Node) *nodeState {
+// getOrRefreshNodeState returns the state of a node, and records that the node exists.
+func (b *Budget) getOrRefreshNodeState(node *corev1.Node) *nodeState {
 	s := b.states[node.UID]
 	if s == nil || s.node != node {
 		s = &nodeState{node: node, covered: b.coversNode(node), pool: b.poolLabelValue(node), quarantined: isQuarantinedByUs(node), ready: isReadyOrNoCondition(node)}

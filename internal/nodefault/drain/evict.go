@@ -59,7 +59,7 @@ func (e *evictor) sendDueRemovals(
 	requests podRequests,
 	now time.Time,
 ) error {
-	requested := e.dueRequestsWithinRate(status.Drain, leaving, requests, now)
+	requested := e.takeDueRequestsWithinRate(status.Drain, leaving, requests, now)
 	errs := e.sendRemovalsConcurrently(ctx, requested)
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -100,9 +100,9 @@ func retryDelay(rejection error, refusals int) time.Duration {
 	return delay
 }
 
-// dueRequestsWithinRate returns the requests to send now, as far as the rate allows. Pods with
+// takeDueRequestsWithinRate returns the requests to send now, as far as the rate allows. Pods with
 // the fewest rejections come first.
-func (e *evictor) dueRequestsWithinRate(
+func (e *evictor) takeDueRequestsWithinRate(
 	drain *v1alpha1.DrainStatus, leaving []podPlan, requests podRequests, now time.Time,
 ) []*removalRequest {
 	var requested []*removalRequest

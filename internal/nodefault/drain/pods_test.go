@@ -144,7 +144,7 @@ func TestTheLeastImportantGoesFirst(t *testing.T) {
 	s := &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(at)}
 	var got []string
 	requests := podRequests{"a": requestState{refusals: 2}, "cheap": requestState{refusals: 1}}
-	for _, request := range d.evictor.dueRequestsWithinRate(s, d.cfg.selectLeavingPodsByPriority(&corev1.Node{}, s.StartedAt, pods, at), requests, at) {
+	for _, request := range d.evictor.takeDueRequestsWithinRate(s, d.cfg.selectLeavingPodsByPriority(&corev1.Node{}, s.StartedAt, pods, at), requests, at) {
 		got = append(got, request.pod.Name)
 	}
 	if diff := cmp.Diff([]string{"b", "critical", "cheap", "a"}, got); diff != "" {

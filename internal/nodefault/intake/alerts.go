@@ -62,18 +62,18 @@ type alert struct {
 // decodeAlertNotification converts the alerts of a notification to events.
 func (c AlertConfig) decodeAlertNotification(
 	ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error),
-) ([]requestEvent, error) {
+) ([]eventOrError, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {
 		return nil, err
 	}
-	events := make([]requestEvent, len(alerts))
+	events := make([]eventOrError, len(alerts))
 	for i, a := range alerts {
 		event, err := c.convertAlertToEvent(a)
 		if err == nil {
 			event.Node, err = resolveNodeAddress(ctx, event.Node, nodeAt)
 		}
-		events[i] = requestEvent{event, err}
+		events[i] = eventOrError{event, err}
 	}
 	return events, nil
 }
@@ -105,7 +105,7 @@ func (c AlertConfig) convertAlertToEvent(a alert) (Event, error) {
 		Action:         a.firstLabelOrAnnotation(c.ActionLabels),
 		Fatal:          slices.Contains(c.FatalSeverities, severity),
 		Message:        a.joinMessageAnnotations(),
-		Entities:       c.entitiesOf(a),
+		Entities:       c.entitiesOrFingerprintOf(a),
 		At:             a.StartsAt.Time,
 	}
 	switch a.Status {
@@ -130,9 +130,9 @@ func (c AlertConfig) convertAlertToEvent(a alert) (Event, error) {
 	return e, nil
 }
 
-// entitiesOf returns the entities that distinguish alerts of one name on one node, so
+// entitiesOrFingerprintOf returns the entities that distinguish alerts of one name on one node, so
 // that a resolved alert does not resolve another.
-func (c AlertConfig) entitiesOf(a alert) []Entity {
+func (c AlertConfig) entitiesOrFingerprintOf(a alert) []Entity {
 	var out []Entity
 	for _, name := range c.EntityLabels {
 		if v := a.Labels[name]; v != "" {

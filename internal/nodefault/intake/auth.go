@@ -221,7 +221,7 @@ func (a *Authenticator) reviewTokenAndCacheResult(ctx context.Context, review to
 		// Other requests may share this review, so the end of this one does not cancel it.
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errReviewTimeout)
 		defer cancel()
-		return a.reviewWithinLimits(ctx, review)
+		return a.reviewWithinLimitsAndCache(ctx, review)
 	})
 	select {
 	case result := <-answer:
@@ -232,7 +232,7 @@ func (a *Authenticator) reviewTokenAndCacheResult(ctx context.Context, review to
 	}
 }
 
-func (a *Authenticator) reviewWithinLimits(ctx context.Context, review tokenReview) (caller string, err error) {
+func (a *Authenticator) reviewWithinLimitsAndCache(ctx context.Context, review tokenReview) (caller string, err error) {
 	if !a.addressLimits.Allow(review.origin, time.Now()) {
 		return "", &originLimitError{review.origin}
 	}

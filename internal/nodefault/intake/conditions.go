@@ -73,35 +73,35 @@ func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string
 // without a report has an unknown status, or has not been unhealthy for long enough.
 func (s *ConditionSet) CheckNode(
 	node *corev1.Node, now time.Time, short Shortages,
-) (reports []nodefault.Report, recheckAfter time.Duration) {
-	for _, f := range slices.Concat(s.checkConditions(node, now), s.checkResources(node, now, short)) {
+) (healthReports []nodefault.Report, recheckAfter time.Duration) {
+	for _, f := range slices.Concat(s.findHealthOfConditions(node, now), s.findHealthOfResources(node, now, short)) {
 		if rest := f.minDuration - now.Sub(f.since); !f.healthy && rest > 0 {
 			recheckAfter = shorterNonZeroDelay(recheckAfter, rest)
 			continue
 		}
 		f.fault.DetectedAt = metav1.NewMicroTime(f.since.UTC().Truncate(time.Microsecond))
-		reports = append(reports, nodefault.Report{Node: node.Name, Healthy: f.healthy, Fault: f.fault})
+		healthReports = append(healthReports, nodefault.Report{Node: node.Name, Healthy: f.healthy, Fault: f.fault})
 	}
-	slices.SortFunc(reports, func(a, b nodefault.Report) int {
+	slices.SortFunc(healthReports, func(a, b nodefault.Report) int {
 		return strings.Compare(nodefault.KeyOf(a.Fault), nodefault.KeyOf(b.Fault))
 	})
-	return reports, recheckAfter
+	return healthReports, recheckAfter
 }
 
 // A finding is the result of one check of a node.
-type finding struct {
+type healthFinding struct {
 	fault       v1alpha1.Fault // only Source and Check if healthy
 	healthy     bool
 	since       time.Time
 	minDuration time.Duration // before an unhealthy state is a fault
 }
 
-func newHealthyFinding(source, check string, now time.Time) finding {
-	return finding{fault: v1alpha1.Fault{Source: source, Check: check}, healthy: true, since: now}
+func newHealthyFinding(source, check string, now time.Time) healthFinding {
+	return healthFinding{fault: v1alpha1.Fault{Source: source, Check: check}, healthy: true, since: now}
 }
 
-func (s *ConditionSet) checkConditions(node *corev1.Node, now time.Time) []finding {
-	var findings []finding
+func (s *ConditionSet) findHealthOfConditions(node *corev1.Node, now time.Time) []healthFinding {
+	var findings []healthFinding
 	seen := map[corev1.NodeConditionType]bool{}
 	for _, c := range node.Status.Conditions {
 		seen[c.Type] = true
@@ -118,24 +118,24 @@ func (s *ConditionSet) checkConditions(node *corev1.Node, now time.Time) []findi
 }
 
 // checkCondition returns the finding about a condition, if it is checked and its status is known.
-func (s *ConditionSet) checkCondition(c corev1.NodeCondition, now time.Time) (f finding, ok bool) {
+func (s *ConditionSet) checkCondition(c corev1.NodeCondition, now time.Time) (f healthFinding, statusKnown bool) {
 	rule, hasRule := s.conditions[c.Type]
 	switch {
 	case !hasRule && s.connector:
 		return checkNVSentinelCondition(c, now)
 	case !hasRule:
-		return finding{}, false
+		return healthFinding{}, false
 	case slices.Contains(rule.UnhealthyStatus, c.Status):
-		return newConditionFinding(c, rule, now), true
+		return newUnhealthyConditionFinding(c, rule, now), true
 	case c.Status == corev1.ConditionUnknown:
-		return finding{}, false
+		return healthFinding{}, false
 	}
 	return newHealthyFinding(SourceConditions, string(c.Type), now), true
 }
 
-// newConditionFinding returns the finding about an unhealthy condition.
-func newConditionFinding(c corev1.NodeCondition, rule NodeCondition, now time.Time) finding {
-	f := finding{since: transitionTimeUnlessFuture(c, now), minDuration: rule.For, fault: v1alpha1.Fault{
+// newUnhealthyConditionFinding returns the finding about an unhealthy condition.
+func newUnhealthyConditionFinding(c corev1.NodeCondition, rule NodeCondition, now time.Time) healthFinding {
+	f := healthFinding{since: transitionTimeUnlessFuture(c, now), minDuration: rule.For, fault: v1alpha1.Fault{
 		Source:            SourceConditions,
 		Check:             string(c.Type),
 		ComponentClass:    rule.ComponentClass,
@@ -165,8 +165,8 @@ func transitionTimeUnlessFuture(c corev1.NodeCondition, now time.Time) time.Time
 	return time.Time{}
 }
 
-func (s *ConditionSet) checkResources(node *corev1.Node, now time.Time, short Shortages) []finding {
-	var findings []finding
+func (s *ConditionSet) findHealthOfResources(node *corev1.Node, now time.Time, knownShortages Shortages) []healthFinding {
+	var findings []healthFinding
 	for _, r := range s.resources {
 		missing, known := describeShortfall(node, r.Resource)
 		if !known {
@@ -176,7 +176,7 @@ func (s *ConditionSet) checkResources(node *corev1.Node, now time.Time, short Sh
 			findings = append(findings, newHealthyFinding(SourceResources, string(r.Resource), now))
 			continue
 		}
-		since, ok := short[r.Resource]
+		since, ok := knownShortages[r.Resource]
 		if !ok {
 			since = now
 		}
@@ -191,7 +191,7 @@ func (s *ConditionSet) checkResources(node *corev1.Node, now time.Time, short Sh
 		if r.ErrorCode != "" {
 			fault.ErrorCodes = []string{r.ErrorCode}
 		}
-		findings = append(findings, finding{fault: fault, since: since, minDuration: r.For})
+		findings = append(findings, healthFinding{fault: fault, since: since, minDuration: r.For})
 	}
 	return findings
 }

@@ -21,15 +21,15 @@ const (
 // checkNVSentinelCondition returns the finding about a condition of NVSentinel's connector, which is
 // recognized by its reason. The connector writes one condition for each check with a fatal
 // error. The message has the errors and the recommended actions.
-func checkNVSentinelCondition(c corev1.NodeCondition, now time.Time) (f finding, ok bool) {
+func checkNVSentinelCondition(c corev1.NodeCondition, now time.Time) (f healthFinding, statusKnown bool) {
 	if c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix {
 		return newHealthyFinding(SourceConditions, string(c.Type), now), true
 	}
 	if c.Status != corev1.ConditionTrue || c.Reason != string(c.Type)+unhealthySuffix {
-		return finding{}, false
+		return healthFinding{}, false
 	}
 	codes, action := parseCodesAndAction(c.Message)
-	f = newConditionFinding(c, NodeCondition{Fatal: true, RecommendedAction: action}, now)
+	f = newUnhealthyConditionFinding(c, NodeCondition{Fatal: true, RecommendedAction: action}, now)
 	f.fault.ErrorCodes = codes
 	return f, true
 }

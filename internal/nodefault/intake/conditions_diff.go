@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// reportsThatChangeFaults returns the reports that change the known faults of a node. It adds healthy
+// changedAndClearingReports returns the reports that change the known faults of a node. It adds healthy
 // reports for faults of the two sources that will not be reported again.
-func (s *ConditionSet) reportsThatChangeFaults(
+func (s *ConditionSet) changedAndClearingReports(
 	node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report,
 ) []nodefault.Report {
 	var out []nodefault.Report

@@ -96,7 +96,7 @@ func (r *conditionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	short := r.set.FindShortages(&node, r.getShortages(node.Name), now)
 	r.setOrDeleteShortages(node.Name, short)
 	reports, after := r.set.CheckNode(&node, now, short)
-	changed := r.set.reportsThatChangeFaults(&node, nf.Spec.Faults, reports)
+	changed := r.set.changedAndClearingReports(&node, nf.Spec.Faults, reports)
 	if len(changed) == 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}

@@ -80,7 +80,7 @@ func (e Event) ToReport(now time.Time) (nodefault.Report, error) {
 }
 
 func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {
-	if err := e.validateNodeAgentAndCheck(); err != nil {
+	if err := e.validateIdentifyingFields(); err != nil {
 		return fault, err
 	}
 	fault.Source = e.Agent
@@ -90,13 +90,13 @@ func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {
 	fault.Fatal = e.Fatal
 	fault.Message = removeUnprintableAndTruncate(e.Message, maxMessage)
 	fault.ObserveOnly = e.ObserveOnly
-	if fault.RecommendedAction, err = e.recommendedActionOrCustom(); err != nil {
+	if fault.RecommendedAction, err = e.resolveCustomAction(); err != nil {
 		return fault, err
 	}
-	if fault.QuarantineOverride, err = e.Quarantine.forceOrSkip("quarantineOverrides"); err != nil {
+	if fault.QuarantineOverride, err = e.Quarantine.forceOrSkipNotBoth("quarantineOverrides"); err != nil {
 		return fault, err
 	}
-	if fault.DrainOverride, err = e.Drain.forceOrSkip("drainOverrides"); err != nil {
+	if fault.DrainOverride, err = e.Drain.forceOrSkipNotBoth("drainOverrides"); err != nil {
 		return fault, err
 	}
 	if fault.Entity, err = joinSortedEntities(e.Entities); err != nil {
@@ -119,8 +119,8 @@ func toMicroTime(t time.Time) metav1.MicroTime {
 	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
 }
 
-// validateNodeAgentAndCheck validates the fields that identify a fault.
-func (e Event) validateNodeAgentAndCheck() error {
+// validateIdentifyingFields validates the fields that identify a fault.
+func (e Event) validateIdentifyingFields() error {
 	if e.Node == "" {
 		return errors.New("nodeName missing: set it to the name of the Node object")
 	}
@@ -149,7 +149,7 @@ func isPrintable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-func (e Event) recommendedActionOrCustom() (v1alpha1.RecommendedAction, error) {
+func (e Event) resolveCustomAction() (v1alpha1.RecommendedAction, error) {
 	action, field := e.Action, "recommendedAction"
 	if action == ActionCustom {
 		action, field = e.CustomAction, "customRecommendedAction"
@@ -163,10 +163,10 @@ func (e Event) recommendedActionOrCustom() (v1alpha1.RecommendedAction, error) {
 	return cmp.Or(v1alpha1.RecommendedAction(action), v1alpha1.ActionNone), nil
 }
 
-func (o Overrides) forceOrSkip(field string) (v1alpha1.Override, error) {
+func (o Overrides) forceOrSkipNotBoth(fieldForError string) (v1alpha1.Override, error) {
 	switch {
 	case o.Force && o.Skip:
-		return "", fmt.Errorf("%s sets both force and skip: set one", field)
+		return "", fmt.Errorf("%s sets both force and skip: set one", fieldForError)
 	case o.Force:
 		return v1alpha1.OverrideForce, nil
 	case o.Skip:
@@ -193,12 +193,12 @@ func joinSortedEntities(entities []Entity) (string, error) {
 		all = append(all, text)
 	}
 	slices.Sort(all)
-	return joinEntitiesOrHash(slices.Compact(all)), nil
+	return joinOrTruncateWithHash(slices.Compact(all)), nil
 }
 
-// joinEntitiesOrHash joins as many entities as fit. A hash of all entities distinguishes
+// joinOrTruncateWithHash joins as many entities as fit. A hash of all entities distinguishes
 // truncated lists.
-func joinEntitiesOrHash(all []string) string {
+func joinOrTruncateWithHash(all []string) string {
 	whole := strings.Join(all, separator)
 	if utf8.RuneCountInString(whole) <= maxEntity {
 		return whole

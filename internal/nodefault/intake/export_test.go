@@ -21,7 +21,7 @@ func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
 	return exported(DefaultAlertConfig().decodeAlertNotification(ctx, body, nil))
 }
 
-func exported(elements []requestEvent, err error) ([]Element, error) {
+func exported(elements []eventOrError, err error) ([]Element, error) {
 	var out []Element
 	for _, e := range elements {
 		out = append(out, Element{e.event, e.err})

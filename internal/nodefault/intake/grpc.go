@@ -94,9 +94,9 @@ type grpcService struct {
 	log   *slog.Logger
 }
 
-// ListenGRPC creates a server and opens its listeners. The caller must call Run or Close. Only
+// NewListeningGRPCServer creates a server and opens its listeners. The caller must call Run or Close. Only
 // the values of ctx are kept.
-func ListenGRPC(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
+func NewListeningGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
 	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultGRPCSocketMode)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultGRPCMaxMessageBytes)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultGRPCShutdownTimeout)
@@ -140,7 +140,7 @@ func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCD
 		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
 	options = append(options, recoverPanics(deps.Log), checkCallsExceptHealth(func(ctx context.Context) error {
-		caller, err := authenticateGRPCCall(ctx, deps.Auth, deps.Log)
+		caller, err := authenticateGRPCByToken(ctx, deps.Auth, deps.Log)
 		if err != nil {
 			return err
 		}

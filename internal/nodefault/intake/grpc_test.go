@@ -108,7 +108,7 @@ func serve(t *testing.T, cfg intake.GRPCConfig, store intake.Store, change ...fu
 	for _, do := range change {
 		do(&deps)
 	}
-	s, err := intake.ListenGRPC(t.Context(), cfg, deps)
+	s, err := intake.NewListeningGRPCServer(t.Context(), cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestOverTCP(t *testing.T) {
 func TestStops(t *testing.T) {
 	m := memory{block: make(chan struct{})}
 	socket := newSocket(t)
-	s, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: socket}, intake.GRPCDeps{Store: &m, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)})
+	s, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Socket: socket}, intake.GRPCDeps{Store: &m, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,14 +372,14 @@ func TestStops(t *testing.T) {
 func TestSockets(t *testing.T) {
 	path := newSocket(t)
 	deps := intake.GRPCDeps{Store: &memory{}, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)}
-	first, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path, SocketMode: "0600"}, deps)
+	first, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Socket: path, SocketMode: "0600"}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
 	}
-	if _, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second one: %v, want that another has it", err)
 	}
 	if err := first.Close(); err != nil {
@@ -393,7 +393,7 @@ func TestSockets(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps)
+	second, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps)
 	if err != nil {
 		t.Fatalf("after one that was killed: %v", err)
 	}
@@ -403,11 +403,11 @@ func TestSockets(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil {
+	if _, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil {
 		t.Error("a file that is no socket was taken away")
 	}
 	for says, cfg := range map[string]intake.GRPCConfig{"socket_mode": {Socket: newSocket(t), SocketMode: "rw"}, "authentication": {Addr: "127.0.0.1:0"}} {
-		if _, err := intake.ListenGRPC(t.Context(), cfg, deps); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := intake.NewListeningGRPCServer(t.Context(), cfg, deps); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: got %v, want an error that says %q", cfg, err, says)
 		}
 	}

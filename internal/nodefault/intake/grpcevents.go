@@ -24,7 +24,7 @@ func (s *grpcService) HealthEventOccurredV1(
 	if len(events) > maxRequestEvents {
 		return nil, status.Errorf(codes.InvalidArgument, "%d events in a call, at most %d allowed", len(events), maxRequestEvents)
 	}
-	converted := make([]requestEvent, len(events))
+	converted := make([]eventOrError, len(events))
 	for i, e := range events {
 		converted[i].event = eventFromProto(e)
 	}

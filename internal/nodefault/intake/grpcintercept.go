@@ -42,8 +42,8 @@ func checkCallsExceptHealth(check func(ctx context.Context) error) grpc.ServerOp
 	})
 }
 
-// authenticateGRPCCall returns the caller by the token. The error is a gRPC status.
-func authenticateGRPCCall(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
+// authenticateGRPCByToken returns the caller by the token. The error is a gRPC status.
+func authenticateGRPCByToken(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
 	var header, address string
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
 		header = values[0]

@@ -123,7 +123,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // decodeBody decodes the events of a request. The error concerns the whole request; each event has
 // its own error.
-func (e *endpoint) decodeBody(r *http.Request, body []byte) ([]requestEvent, error) {
+func (e *endpoint) decodeBody(r *http.Request, body []byte) ([]eventOrError, error) {
 	if e.kind == KindHealthEvents {
 		return decodeEventsByContentType(r.Header, body)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// A requestEvent is one event of a request.
-type requestEvent struct {
+// A eventOrError is one event of a request.
+type eventOrError struct {
 	event Event
 	err   error // why it is not a valid event
 }
@@ -33,7 +33,7 @@ var (
 
 // decodeEventsByContentType parses health events according to the content type and the headers. The
 // error concerns the whole request; each event has its own error.
-func decodeEventsByContentType(header http.Header, body []byte) ([]requestEvent, error) {
+func decodeEventsByContentType(header http.Header, body []byte) ([]eventOrError, error) {
 	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
 		return nil, errContentType
@@ -63,7 +63,7 @@ func decodeEventsByContentType(header http.Header, body []byte) ([]requestEvent,
 }
 
 // decodeCloudEventData parses the events in a CloudEvent.
-func decodeCloudEventData(e cloudevent.Event, err error) ([]requestEvent, error) {
+func decodeCloudEventData(e cloudevent.Event, err error) ([]eventOrError, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -71,16 +71,16 @@ func decodeCloudEventData(e cloudevent.Event, err error) ([]requestEvent, error)
 }
 
 // decodeCloudEventBatch parses a list of CloudEvents.
-func decodeCloudEventBatch(body []byte) ([]requestEvent, error) {
+func decodeCloudEventBatch(body []byte) ([]eventOrError, error) {
 	list, err := splitNonEmptyJSONArray(body)
 	if err != nil {
 		return nil, err
 	}
-	var events []requestEvent
+	var events []eventOrError
 	for _, text := range list {
 		inner, err := decodeCloudEventData(cloudevent.Parse(text))
 		if err != nil {
-			inner = []requestEvent{{err: fmt.Errorf("%w: %w", ErrInvalid, err)}}
+			inner = []eventOrError{{err: fmt.Errorf("%w: %w", ErrInvalid, err)}}
 		}
 		events = append(events, inner...)
 		if len(events) > maxRequestEvents {
@@ -92,18 +92,18 @@ func decodeCloudEventBatch(body []byte) ([]requestEvent, error) {
 
 // decodeEventOrList parses one event or a list of events. defaultTime is the time at which they were
 // sent, or zero if unknown.
-func decodeEventOrList(body []byte, defaultTime time.Time) ([]requestEvent, error) {
+func decodeEventOrList(body []byte, defaultTime time.Time) ([]eventOrError, error) {
 	list, err := splitEventOrList(body)
 	if err != nil {
 		return nil, err
 	}
-	events := make([]requestEvent, len(list))
+	events := make([]eventOrError, len(list))
 	for i, text := range list {
 		e, err := decodeHealthEvent(text)
 		if e.At.IsZero() {
 			e.At = defaultTime
 		}
-		events[i] = requestEvent{e, err}
+		events[i] = eventOrError{e, err}
 	}
 	return events, nil
 }

@@ -2,7 +2,7 @@
 // NodeFaults.
 //
 // The sources are the nodes themselves, see ConditionSet, and monitors, which send reports
-// over HTTP, see NewHTTPHandler, or over gRPC, see ListenGRPC. An Authenticator
+// over HTTP, see NewHTTPHandler, or over gRPC, see NewListeningGRPCServer. An Authenticator
 // accepts the callers and CallerLimits limits them. A FaultStore stores the reports.
 //
 // A report is stored before it is acknowledged. A report replaces the last report of the

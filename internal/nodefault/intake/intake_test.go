@@ -39,7 +39,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		t.Fatal(err)
 	}
 	s, metrics := newFaultStore(t, c), intake.NewMetrics(nil)
-	h, err := intake.NewHTTPHandler(intake.HTTPConfig{}, intake.HTTPDeps{Store: s, Auth: guard, Metrics: metrics, NodeAt: intake.NewNodeNameByAddress(nodesByList(t, c)), Log: quiet()})
+	h, err := intake.NewHTTPHandler(intake.HTTPConfig{}, intake.HTTPDeps{Store: s, Auth: guard, Metrics: metrics, NodeAt: intake.NewestNodeNameByAddressFunc(nodesByList(t, c)), Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		text, _ := io.ReadAll(w.Body)
 		return w.Code, string(text)
 	}
-	server, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Addr: "127.0.0.1:0"}, intake.GRPCDeps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
+	server, err := intake.NewListeningGRPCServer(t.Context(), intake.GRPCConfig{Addr: "127.0.0.1:0"}, intake.GRPCDeps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (c *CountingStore) Apply(ctx context.Context, reports []nodefault.Report) e
 }
 
 // storeEvents stores the valid events, counts all events, and returns the error of each.
-func (c *CountingStore) storeEvents(ctx context.Context, events []requestEvent) []error {
+func (c *CountingStore) storeEvents(ctx context.Context, events []eventOrError) []error {
 	now := time.Now()
 	errs := make([]error, len(events))
 	var reports []nodefault.Report

@@ -31,11 +31,11 @@ func canonicalIP(text string) (address string, isIP bool) {
 	return a.Unmap().WithZone("").String(), true
 }
 
-// NewNodeNameByAddress returns a function that finds the node with an IP address, for sources that know
+// NewestNodeNameByAddressFunc returns a function that finds the node with an IP address, for sources that know
 // only the address. nodesAt returns the nodes with one of their addresses, or an error while
 // they are unknown. If two nodes have the same address, for example because a deleted
 // machine has left its Node, the younger one is returned.
-func NewNodeNameByAddress(
+func NewestNodeNameByAddressFunc(
 	nodesAt func(address string) ([]*corev1.Node, error),
 ) func(ctx context.Context, address string) (string, error) {
 	return func(_ context.Context, address string) (string, error) {

@@ -51,7 +51,7 @@ func TestNodeAddresses(t *testing.T) {
 }
 
 func TestNodeByAddress(t *testing.T) {
-	at := intake.NewNodeNameByAddress(indexNodes(t,
+	at := intake.NewestNodeNameByAddressFunc(indexNodes(t,
 		nodeWithAddresses("a", 0, "10.0.0.1", "2001:db8::1"), nodeWithAddresses("b", time.Hour, "10.0.0.2"), nodeWithAddresses("c", time.Minute, "10.0.0.2"), nodeWithAddresses("d", time.Minute, "10.0.0.2")))
 	cases := map[string]struct {
 		reason, address, want string
@@ -70,7 +70,7 @@ func TestNodeByAddress(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q, %v: %s", name, got, err, tc.want, tc.err, tc.reason)
 		}
 	}
-	at = intake.NewNodeNameByAddress(func(string) ([]*corev1.Node, error) { return nil, errors.New("not listed yet") })
+	at = intake.NewestNodeNameByAddressFunc(func(string) ([]*corev1.Node, error) { return nil, errors.New("not listed yet") })
 	if _, err := at(t.Context(), "10.0.0.1"); !errors.Is(err, intake.ErrUnavailable) {
 		t.Errorf("before nodes are known: %v, want that it is tried again", err)
 	}
@@ -81,7 +81,7 @@ func BenchmarkNodeByAddress(b *testing.B) {
 	for i := range 5000 {
 		nodes = append(nodes, nodeWithAddresses(fmt.Sprintf("node-%d", i), 0, fmt.Sprintf("10.0.%d.%d", i/250, i%250), fmt.Sprintf("172.16.%d.%d", i/250, i%250)))
 	}
-	at := intake.NewNodeNameByAddress(indexNodes(b, nodes...))
+	at := intake.NewestNodeNameByAddressFunc(indexNodes(b, nodes...))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := at(b.Context(), "10.0.19.249"); err != nil {

@@ -47,7 +47,7 @@ func (s *nodeState) addFault(r nodefault.Report, now time.Time) error {
 	if err := checkNotOutdated(r, known.GeneratedAt, now); err != nil {
 		return err
 	}
-	*known = mergeRepeatedFault(*known, r.Fault)
+	*known = replaceFaultKeepingDetectedAt(*known, r.Fault)
 	return nil
 }
 
@@ -112,10 +112,10 @@ func reportEndsFault(f v1alpha1.Fault, r nodefault.Report) bool {
 		CoversEntities(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
 }
 
-// mergeRepeatedFault returns a fault that is reported again. It keeps the earliest DetectedAt;
+// replaceFaultKeepingDetectedAt returns a fault that is reported again. It keeps the earliest DetectedAt;
 // otherwise a rule with a minimum duration would never match. A report with ObserveOnly
 // does not replace a fault without it, because monitors mark repeats in a burst that way.
-func mergeRepeatedFault(stored, reported v1alpha1.Fault) v1alpha1.Fault {
+func replaceFaultKeepingDetectedAt(stored, reported v1alpha1.Fault) v1alpha1.Fault {
 	if reported.ObserveOnly && !stored.ObserveOnly {
 		return stored
 	}
@@ -150,15 +150,15 @@ const maxFaults = 64
 func removeFaultsOverMaximum(known, faults []v1alpha1.Fault) (kept, removed []v1alpha1.Fault) {
 	kept = slices.Clone(faults)
 	for len(kept) > maxFaults {
-		i := indexToRemove(known, kept)
+		i := indexOfLeastImportantFault(known, kept)
 		removed = append(removed, kept[i])
 		kept = slices.Delete(kept, i, i+1)
 	}
 	return kept, removed
 }
 
-// indexToRemove returns the index of the fault to remove.
-func indexToRemove(known, faults []v1alpha1.Fault) (index int) {
+// indexOfLeastImportantFault returns the index of the fault to remove.
+func indexOfLeastImportantFault(known, faults []v1alpha1.Fault) (index int) {
 	noise := map[string]int{} // non-actionable faults by source
 	for _, f := range faults {
 		if !isActionable(f) {

@@ -111,7 +111,7 @@ func (s *FaultStore) requireNodeExists(ctx context.Context, node string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("node %q: %w", node, ErrUnknownNode)
 	}
-	return wrapUnavailableError(ctx, err)
+	return wrapWithErrUnavailable(ctx, err)
 }
 
 // applyReportsWithRetry writes the changes of reports to a NodeFault, and reads it again after a
@@ -126,7 +126,7 @@ func (s *FaultStore) applyReportsWithRetry(
 		}
 		mayRetry := isWriteConflict(err) && attempt < maxWriteRetries
 		if !mayRetry || backoff.Sleep(ctx, writeRetryBackoff().Delay(attempt)) != nil {
-			return slices.Repeat([]error{wrapUnavailableError(ctx, err)}, len(reports))
+			return slices.Repeat([]error{wrapWithErrUnavailable(ctx, err)}, len(reports))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID
 	if c.fault != nil {
 		return err
 	}
-	return s.completeRemoval(ctx, applied, c, err)
+	return s.removeFaultIfStillPresent(ctx, applied, c, err)
 }
 
 // applyChange applies the fault and its end as their field manager, and returns the stored object.
@@ -216,24 +216,24 @@ func (s *FaultStore) applyAsManagerOfFault(
 		client.FieldOwner(fieldManagerOfFault(f)), client.ForceOwnership)
 }
 
-// completeRemoval removes what is left of a fault after an apply without it, and returns the error of both.
-func (s *FaultStore) completeRemoval(
-	ctx context.Context, applied *unstructured.Unstructured, c faultChange, err error,
+// removeFaultIfStillPresent removes what is left of a fault after an apply without it, and returns the error of both.
+func (s *FaultStore) removeFaultIfStillPresent(
+	ctx context.Context, applied *unstructured.Unstructured, c faultChange, applyErr error,
 ) error {
 	var nf v1alpha1.NodeFault
 	switch {
-	case err == nil:
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf)
-	case apierrors.IsInvalid(err):
+	case applyErr == nil:
+		applyErr = runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf)
+	case apierrors.IsInvalid(applyErr):
 		// If another manager has edited the last fault, its removal leaves a null list,
 		// which the schema rejects.
-		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: applied.GetName()}, &nf)
-		if apierrors.IsNotFound(err) {
+		applyErr = s.deps.Live.Get(ctx, types.NamespacedName{Name: applied.GetName()}, &nf)
+		if apierrors.IsNotFound(applyErr) {
 			return nil
 		}
 	}
-	if err != nil {
-		return err
+	if applyErr != nil {
+		return applyErr
 	}
 	return s.removeFaultOwnedByOthers(ctx, &nf, c)
 }
@@ -272,8 +272,8 @@ func invalidErrorOrNil(err error) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
-// wrapUnavailableError wraps an error of the API server or of the connection to it.
-func wrapUnavailableError(ctx context.Context, err error) error {
+// wrapWithErrUnavailable wraps an error of the API server or of the connection to it.
+func wrapWithErrUnavailable(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

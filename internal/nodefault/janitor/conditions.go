@@ -29,8 +29,8 @@ func (s *reconcileState) setStatusMessage(message string) {
 	s.status.Message = nodefault.TruncateText(message, maxMessage)
 }
 
-// endAction ends an action permanently.
-func (s *reconcileState) endAction(k actionKind, reason, message string) {
+// endActionInStatus ends an action permanently.
+func (s *reconcileState) endActionInStatus(k actionKind, reason, message string) {
 	s.setStatusMessage(message)
 	s.status.CompletionTime = toMetaTimeSeconds(s.now)
 	status := metav1.ConditionFalse

@@ -38,10 +38,10 @@ func (r *reconciler) setupController(m manager.Manager) error {
 		other = &v1alpha1.RebootNode{}
 	}
 	onNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.requestsForUnfinishedActions(ctx, o.GetName())
+		return r.requestsForUnfinishedOfOwnKind(ctx, o.GetName())
 	})
 	onSameNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.requestsForUnfinishedActions(ctx, nodeNameOf(o))
+		return r.requestsForUnfinishedOfOwnKind(ctx, nodeNameOf(o))
 	})
 	// Not for status updates of this controller.
 	specOrAnnotationsChanged := predicate.Or[client.Object](
@@ -58,9 +58,9 @@ func (r *reconciler) setupController(m manager.Manager) error {
 		Complete(r)
 }
 
-// requestsForUnfinishedActions returns requests for the unfinished objects of the reconciler's
+// requestsForUnfinishedOfOwnKind returns requests for the unfinished objects of the reconciler's
 // kind on a node.
-func (r *reconciler) requestsForUnfinishedActions(ctx context.Context, node string) []reconcile.Request {
+func (r *reconciler) requestsForUnfinishedOfOwnKind(ctx context.Context, node string) []reconcile.Request {
 	all, err := listActionsOnNode(ctx, r.client, node)
 	if err != nil {
 		return nil // each object is reconciled again after a while

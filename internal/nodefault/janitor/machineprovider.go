@@ -66,7 +66,7 @@ func (*machineProvider) Name() string { return string(ProviderMachine) }
 // Start annotates or deletes the Machine. A missing Machine does not mean that the machine is
 // gone, because it may be in another namespace or cluster.
 func (m *machineProvider) Start(ctx context.Context, r Request) (reference string, err error) {
-	found, err := m.findMachine(ctx, r.Node)
+	found, err := m.findMachineByAnnotations(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
@@ -132,9 +132,9 @@ func (m *machineProvider) CheckProgress(ctx context.Context, r Request, referenc
 	return Progress{State: StateRunning, Message: strings.TrimSpace(fmt.Sprintf("Machine %s/%s in progress %s", namespace, name, phase))}, nil
 }
 
-// findMachine returns the Machine of a node from the annotations of Cluster API on the
+// findMachineByAnnotations returns the Machine of a node from the annotations of Cluster API on the
 // node.
-func (m *machineProvider) findMachine(
+func (m *machineProvider) findMachineByAnnotations(
 	ctx context.Context, node *corev1.Node,
 ) (*unstructured.Unstructured, error) {
 	name := node.Annotations[machineOfNode]

@@ -34,10 +34,10 @@ func (r *reconciler) rejectBeginOrQueueAction(
 ) (advanced bool, after time.Duration, err error) {
 	if reason := s.permanentRejectionReason(r.cfg); reason != "" {
 		s.status.StartTime = toMetaTimeSeconds(s.now)
-		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
+		s.endActionInStatus(r.kind, v1alpha1.ReasonFailed, reason)
 		return true, requeueSoon, r.writeStatusAndReportEnd(ctx, s)
 	}
-	begin := func() error { return r.beginAction(ctx, s) }
+	begin := func() error { return r.writeActionStartToStatus(ctx, s) }
 	waitingFor, err := r.turns.beginIfFirstOnNode(ctx, s.object, begin)
 	if err != nil {
 		return false, 0, err
@@ -52,8 +52,8 @@ func (r *reconciler) rejectBeginOrQueueAction(
 	return false, r.cfg.Poll, err
 }
 
-// beginAction records the start of an action, with the data of the node that it needs later.
-func (r *reconciler) beginAction(ctx context.Context, s *reconcileState) error {
+// writeActionStartToStatus records the start of an action, with the data of the node that it needs later.
+func (r *reconciler) writeActionStartToStatus(ctx context.Context, s *reconcileState) error {
 	s.status.StartTime = toMetaTimeSeconds(s.now)
 	s.status.Deadline = toMetaTimeSeconds(s.now.Add(r.kind.deadline))
 	s.status.NodeUID = s.node.UID
@@ -118,9 +118,9 @@ func (r *reconciler) advanceStartedAction(ctx context.Context, s *reconcileState
 	switch {
 	case late:
 		message := strings.TrimSpace("the action did not finish before its deadline. " + s.status.Message)
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonTimeout, message)
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonTimeout, message)
 	case s.mayHaveSent():
-		return r.sendRequestToProvider(ctx, s)
+		return r.sendRequestAndApplyOutcome(ctx, s)
 	}
 	return r.recordSendingIfReady(ctx, s)
 }
@@ -144,14 +144,14 @@ func (s *reconcileState) mayHaveSent() bool {
 func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState) error {
 	if s.node == nil {
 		reason := fmt.Sprintf("node %q was deleted before the request was sent", s.spec.NodeName)
-		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
+		s.endActionInStatus(r.kind, v1alpha1.ReasonFailed, reason)
 		return nil
 	}
 	if reason := r.cfg.exclusionReason(s.node); reason != "" {
-		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
+		s.endActionInStatus(r.kind, v1alpha1.ReasonFailed, reason)
 		return nil
 	}
-	if !s.checkBootIDOrRequeue(r.kind, r.cfg) {
+	if !s.checkBootIDRequeueOrFail(r.kind, r.cfg) {
 		return nil
 	}
 	if !s.spec.Force {
@@ -172,9 +172,9 @@ func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState
 	return nil
 }
 
-// checkBootIDOrRequeue reports whether the boot ID is known, which is needed to verify a
+// checkBootIDRequeueOrFail reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
-func (s *reconcileState) checkBootIDOrRequeue(k actionKind, cfg Config) (known bool) {
+func (s *reconcileState) checkBootIDRequeueOrFail(k actionKind, cfg Config) (known bool) {
 	if k.action != ActionReboot || s.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
@@ -182,7 +182,7 @@ func (s *reconcileState) checkBootIDOrRequeue(k actionKind, cfg Config) (known b
 	if left <= 0 {
 		reason := fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified",
 			s.node.Name, cfg.BootIDWait)
-		s.endAction(k, v1alpha1.ReasonFailed, reason)
+		s.endActionInStatus(k, v1alpha1.ReasonFailed, reason)
 		return false
 	}
 	waitEnd := s.now.Add(left).UTC().Format(time.TimeOnly)
@@ -250,9 +250,9 @@ func (s *reconcileState) providerRequest(k actionKind) Request {
 	}
 }
 
-// sendRequestToProvider sends the request to the provider. A janitor that crashed may already have
+// sendRequestAndApplyOutcome sends the request to the provider. A janitor that crashed may already have
 // sent it, which a reboot or the end of the node shows.
-func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileState) error {
+func (r *reconciler) sendRequestAndApplyOutcome(ctx context.Context, s *reconcileState) error {
 	alreadyTerminated := s.node == nil && r.kind.action == ActionTerminate
 	alreadyRebooted := s.node != nil && s.hasRebooted(r.kind)
 	switch {
@@ -261,7 +261,7 @@ func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileStat
 		return nil
 	case s.node == nil:
 		message := fmt.Sprintf("node %q was deleted", s.spec.NodeName)
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, message)
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, message)
 	}
 	callCtx, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
@@ -274,7 +274,7 @@ func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileStat
 		s.setStatusMessage(waiting.Message)
 	case errors.As(err, &permanent):
 		r.countProviderRequest("rejected")
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, err.Error())
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, err.Error())
 	case err != nil:
 		r.countProviderRequest("error")
 		if cause := context.Cause(callCtx); cause != nil && ctx.Err() == nil {
@@ -308,9 +308,9 @@ func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error 
 	switch {
 	case s.node == nil:
 		message := fmt.Sprintf("node %q was deleted", s.spec.NodeName)
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, message)
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, message)
 	case s.hasRebooted(r.kind) && isReady(s.node):
-		s.endAction(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
+		s.endActionInStatus(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
 	case s.hasRebooted(r.kind):
 		s.setStatusMessage("node has rebooted and is not Ready yet")
@@ -319,7 +319,7 @@ func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error 
 	}
 	progress := r.progressOrRunningOnError(ctx, s)
 	if progress.State == StateFailed {
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, progress.Message)
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, progress.Message)
 	}
 	s.setStatusMessage(strings.TrimSpace("node has not rebooted yet. " + progress.Message))
 	s.requeueAfterOrAtDeadline(r.cfg.Poll)
@@ -331,9 +331,9 @@ func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reco
 	progress := r.progressOrRunningOnError(ctx, s)
 	switch {
 	case progress.State == StateFailed:
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, progress.Message)
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, progress.Message)
 	case progress.State == StateDone && s.node == nil:
-		s.endAction(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
+		s.endActionInStatus(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
 		return nil
 	case progress.State == StateDone:
 		uid := s.node.UID
@@ -368,10 +368,10 @@ func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileS
 	return progress
 }
 
-// withdrawRequestAndEndAction ends an action without success, after it has cancelled the request
+// withdrawAndEndActionInStatus ends an action without success, after it has cancelled the request
 // with the provider. A machine that reboots unexpectedly later is worse than one that does not
 // reboot.
-func (r *reconciler) withdrawRequestAndEndAction(
+func (r *reconciler) withdrawAndEndActionInStatus(
 	ctx context.Context, s *reconcileState, reason, message string,
 ) error {
 	if withdrawer, ok := r.kind.provider.(Withdrawer); ok {
@@ -381,6 +381,6 @@ func (r *reconciler) withdrawRequestAndEndAction(
 			return fmt.Errorf("cancel request of %s %q: %w", r.kind.name, s.object.GetName(), err)
 		}
 	}
-	s.endAction(r.kind, reason, message)
+	s.endActionInStatus(r.kind, reason, message)
 	return nil
 }

@@ -142,7 +142,7 @@ func (w *webhookProvider) Start(ctx context.Context, r Request) (reference strin
 // CheckProgress queries the progress at StatusURL, if one is set.
 func (w *webhookProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	if w.cfg.StatusURL == "" {
-		return w.progressFromNodeState(r), nil
+		return w.progressDoneOnlyIfTerminated(r), nil
 	}
 	body, err := w.postRequest(ctx, w.cfg.StatusURL, r, reference)
 	if err != nil {
@@ -160,8 +160,8 @@ func (w *webhookProvider) CheckProgress(ctx context.Context, r Request, referenc
 		s.State, StateRunning, StateDone, StateFailed)
 }
 
-// progressFromNodeState derives the progress from the node.
-func (w *webhookProvider) progressFromNodeState(r Request) Progress {
+// progressDoneOnlyIfTerminated derives the progress from the node.
+func (w *webhookProvider) progressDoneOnlyIfTerminated(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
 		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is deleted"}

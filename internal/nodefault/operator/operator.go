@@ -132,7 +132,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		quarantine:       deps.Quarantine,
 		drain:            deps.Drain,
 		remedy:           deps.Remedy,
-		enrollSinks:      outbox.EnrollSinks,
+		enrollSinks:      outbox.EnrollMissingSinks,
 		hasStartedAction: cachedActionReader{m.GetClient()}.hasStartedAction,
 		metrics:          nodeMetrics,
 		log:              deps.Log,
@@ -160,7 +160,7 @@ func addNodeController(m manager.Manager, r *reconciler) error {
 	return ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(generationChangedOrSequenceDecreased())).
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeChangedExceptHeartbeats())).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(specMetadataBootOrReadyChanged())).
 		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: nodeWorkers, RateLimiter: rateLimiter()}).
@@ -198,7 +198,7 @@ type outboxDrainer struct {
 func (d outboxDrainer) Start(ctx context.Context) error {
 	<-ctx.Done()
 	d.log.InfoContext(ctx, "waiting for pending change events")
-	if err := d.outbox.StopAndAwaitInFlight(ctx); err != nil {
+	if err := d.outbox.StopAwaitAndWriteResults(ctx); err != nil {
 		d.log.WarnContext(ctx, "store delivery results failed, the next process sends these events again", "err", err)
 	}
 	return nil

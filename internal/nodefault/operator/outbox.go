@@ -40,7 +40,7 @@ type OutboxConfig struct {
 	// Retry is the delay of the first retry of a record, and MaxRetry is the maximum
 	// delay. The client handles pauses that a sink asks for. Zero means 1 s and 5 min.
 	Retry, MaxRetry time.Duration
-	// Drain limits how long StopAndAwaitInFlight waits for responses. Zero means 10 s.
+	// Drain limits how long StopAwaitAndWriteResults waits for responses. Zero means 10 s.
 	Drain time.Duration
 }
 
@@ -87,7 +87,7 @@ type Outbox struct {
 	mu         sync.Mutex
 	deliveries map[deliveryKey]*deliveryState
 	stopping   bool          // no more events are sent
-	responded  chan struct{} // signals a response to StopAndAwaitInFlight
+	responded  chan struct{} // signals a response to StopAwaitAndWriteResults
 }
 
 // A deliveryKey identifies the delivery of one node's records to one sink.

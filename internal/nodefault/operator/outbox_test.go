@@ -71,7 +71,7 @@ func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p operat
 func (b *board) tell(action string, at time.Time) {
 	st := &b.fault.Status
 	if b.box != nil {
-		b.box.EnrollSinks(st, at)
+		b.box.EnrollMissingSinks(st, at)
 	}
 	nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.LastSequence), at))
 }

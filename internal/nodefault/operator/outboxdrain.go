@@ -11,14 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// errDrainTimeout is the cause of a timeout of StopAndAwaitInFlight.
+// errDrainTimeout is the cause of a timeout of StopAwaitAndWriteResults.
 var errDrainTimeout = errors.New("timeout waiting for sinks")
 
-// StopAndAwaitInFlight stops the outbox. It sends no more events, waits for the responses to those in
+// StopAwaitAndWriteResults stops the outbox. It sends no more events, waits for the responses to those in
 // flight, and records them, so that the next process does not repeat them. It waits at
 // most OutboxConfig.Drain. The next process sends the remaining events again, with the same
 // ids.
-func (o *Outbox) StopAndAwaitInFlight(ctx context.Context) error {
+func (o *Outbox) StopAwaitAndWriteResults(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrainTimeout)
 	defer cancel()
 	for {
@@ -48,7 +48,7 @@ func (o *Outbox) stopSendingAndCountInFlight() (inFlight int) {
 	return inFlight
 }
 
-// wakeStopAndAwaitInFlight makes StopAndAwaitInFlight count again.
+// wakeStopAndAwaitInFlight makes StopAwaitAndWriteResults count again.
 func (o *Outbox) wakeStopAndAwaitInFlight() {
 	select {
 	case o.responded <- struct{}{}:

@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// EnrollSinks adds an entry for each new sink. It must be called before records are added, so
+// EnrollMissingSinks adds an entry for each new sink. It must be called before records are added, so
 // that new sinks receive them.
-func (o *Outbox) EnrollSinks(status *v1alpha1.NodeFaultStatus, now time.Time) {
+func (o *Outbox) EnrollMissingSinks(status *v1alpha1.NodeFaultStatus, now time.Time) {
 	before := *status // each entry depends only on the sinks that were there before
 	status.SinkDeliveries = maps.Clone(status.SinkDeliveries)
 	for _, sink := range o.sinks {
@@ -62,6 +62,6 @@ func hasEntryOfThisRelease(deliveries map[string]v1alpha1.DeliveryStatus) bool {
 	return false
 }
 
-// hasEnabledAt reports whether the entry of a sink was created by EnrollSinks, rather than by an
+// hasEnabledAt reports whether the entry of a sink was created by EnrollMissingSinks, rather than by an
 // earlier release.
 func hasEnabledAt(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }

@@ -167,7 +167,7 @@ func TestDrain(t *testing.T) {
 				began := time.Now()
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
-				go func() { ended <- r.box.StopAndAwaitInFlight(ctx) }()
+				go func() { ended <- r.box.StopAwaitAndWriteResults(ctx) }()
 				synctest.Wait()
 				r.look(t)
 				if answered {

@@ -50,7 +50,7 @@ func TestNothingIsSentAfterADrain(t *testing.T) {
 		ended := make(chan error, 1)
 		b.during = func() {
 			b.during = nil
-			go func() { ended <- r.box.StopAndAwaitInFlight(t.Context()) }()
+			go func() { ended <- r.box.StopAwaitAndWriteResults(t.Context()) }()
 			synctest.Wait()
 		}
 		r.look(t)
@@ -73,7 +73,7 @@ func TestDrainWritesResultsAgain(t *testing.T) {
 	b.refuses = true
 	r.look(t)
 	b.refuses = false
-	if err := r.box.StopAndAwaitInFlight(t.Context()); err != nil {
+	if err := r.box.StopAwaitAndWriteResults(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.fault.Status.SinkDeliveries["pager"].ProcessedSequence; got != 1 {

@@ -56,7 +56,7 @@ func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, sink EventSink, now time.Tim
 			o.skipAndCountTrimmedRecords(f, state, &status, now)
 			next := o.skipUnwantedAndPickNext(f, sink, state, &status, now)
 			if sink.Client == nil {
-				advanced.wait = o.updateInvalidSinkError(&status, next, now)
+				advanced.wait = o.setOrClearInvalidSinkError(&status, next, now)
 			} else {
 				advanced.toSend = next
 			}
@@ -119,9 +119,9 @@ func countUndelivered(
 	return undelivered
 }
 
-// updateInvalidSinkError updates the status of a sink with invalid settings, whose records
+// setOrClearInvalidSinkError updates the status of a sink with invalid settings, whose records
 // wait. next is the first of them, or nil. It returns the delay until that record expires.
-func (o *Outbox) updateInvalidSinkError(
+func (o *Outbox) setOrClearInvalidSinkError(
 	status *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time,
 ) (untilExpiry time.Duration) {
 	if next == nil {
@@ -175,7 +175,7 @@ func (o *Outbox) skipUnwantedAndPickNext(
 		case !sink.wantsAction(record.Action):
 			status.ProcessedSequence = record.Sequence
 		case now.Sub(record.At.Time) > o.cfg.MaxAge:
-			o.recordRejected(status, record.Sequence, changeevent.ClassExpired, now)
+			o.recordRejectedAndAdvance(status, record.Sequence, changeevent.ClassExpired, now)
 		default:
 			return record
 		}
@@ -215,7 +215,7 @@ func (o *Outbox) applyDeliveryResult(state *deliveryState, status *v1alpha1.Deli
 	case rejected && resent:
 		status.LastError, status.LastFailedAt = string(class), &metav1.Time{Time: now}
 	case rejected:
-		o.recordRejected(status, sequence, class, now)
+		o.recordRejectedAndAdvance(status, sequence, class, now)
 	default:
 		status.ProcessedSequence = max(status.ProcessedSequence, sequence)
 		status.LastDeliveredAt = &metav1.Time{Time: now}
@@ -236,8 +236,8 @@ func concernsOnlyThisEvent(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
 }
 
-// recordRejected settles a record as rejected.
-func (o *Outbox) recordRejected(
+// recordRejectedAndAdvance settles a record as rejected.
+func (o *Outbox) recordRejectedAndAdvance(
 	status *v1alpha1.DeliveryStatus, sequence int64, class changeevent.Class, now time.Time,
 ) {
 	status.ProcessedSequence = sequence

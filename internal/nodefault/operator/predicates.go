@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// nodeChangedExceptHeartbeats returns a predicate for relevant changes of a Node, which excludes
+// specMetadataBootOrReadyChanged returns a predicate for relevant changes of a Node, which excludes
 // heartbeats.
-func nodeChangedExceptHeartbeats() predicate.Predicate {
+func specMetadataBootOrReadyChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, beforeIsNode := e.ObjectOld.(*corev1.Node)
 		after, afterIsNode := e.ObjectNew.(*corev1.Node)

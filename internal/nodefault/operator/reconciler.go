@@ -165,7 +165,7 @@ func (r *reconciler) reconcileNodeOnce(
 
 	// Write the Node before anything relies on its quarantine.
 	if err := r.writeNodeOrUndoReservation(ctx, s, step); err != nil {
-		return false, 0, errors.Join(err, r.recordPersistentRejection(ctx, s, step, err))
+		return false, 0, errors.Join(err, r.recordRejectionIfPersistent(ctx, s, step, err))
 	}
 
 	// Drain and repair the node. A cancelled drain is recorded with the data of the session, so
@@ -230,7 +230,7 @@ func (r *reconciler) drainAndRepair(
 			return 0, fmt.Errorf("drain node %q: %w", s.fault.Name, err)
 		}
 	}
-	remedyDelay, err := r.advanceCancelOrRecordRemedy(ctx, s, step)
+	remedyDelay, err := r.cancelAdvanceOrRecordRemedy(ctx, s, step)
 	if err != nil {
 		return 0, fmt.Errorf("repair node %q: %w", s.fault.Name, err)
 	}
@@ -278,10 +278,10 @@ func isQuarantined(why quarantine.Situation) bool {
 	return why == quarantine.Ours || why == quarantine.Foreign
 }
 
-// advanceCancelOrRecordRemedy continues the remedies of a node. Without step.Act no remedy
+// cancelAdvanceOrRecordRemedy continues the remedies of a node. Without step.Act no remedy
 // starts, and a running one continues to its end. If a person has overridden the quarantine or
 // opted the node out, the remedy is cancelled.
-func (r *reconciler) advanceCancelOrRecordRemedy(
+func (r *reconciler) cancelAdvanceOrRecordRemedy(
 	ctx context.Context, s *reconcileState, step quarantine.Step,
 ) (after time.Duration, err error) {
 	status := &s.fault.Status

@@ -47,9 +47,9 @@ func isCertainlyRejected(err error) bool {
 	}
 }
 
-// recordPersistentRejection records in the NodeFault that the API server rejects a write of the
+// recordRejectionIfPersistent records in the NodeFault that the API server rejects a write of the
 // Node, and why. The rest of the status is unchanged, because nothing was done.
-func (r *reconciler) recordPersistentRejection(
+func (r *reconciler) recordRejectionIfPersistent(
 	ctx context.Context, s *reconcileState, step quarantine.Step, rejection error,
 ) error {
 	if !isPersistentRejection(rejection) {

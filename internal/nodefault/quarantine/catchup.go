@@ -42,7 +42,7 @@ func (q *Quarantine) planCleanupIfSessionEnded(n *nodeState) (step Step, applies
 		Since:   n.mark.AppliedAt,
 		Faults:  overridden.Faults,
 	}
-	setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.withoutFaultsIfTooLarge())
+	setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.coveringAllFaultsIfTooLarge())
 	settle := func(status *v1alpha1.NodeFaultStatus) {
 		if released.uncordoned {
 			recordActionOnce(status, changeevent.ActionUncordon, reasonLeftOver, n.Now)
@@ -180,10 +180,10 @@ func (n *nodeState) overrideStatusWithFaults(override *overrideRecord) *v1alpha1
 	return overridden
 }
 
-// restoreMarkIfLost restores a lost annotation from the status and the managed fields. If the
+// restoreMarkInStateOrPlanWrite restores a lost annotation from the status and the managed fields. If the
 // status does not know of the cordon, the mark is written before anything else, so that
 // each later write finds a prepared status. Otherwise the following step writes it.
-func (q *Quarantine) restoreMarkIfLost(n *nodeState) (step Step, applies bool) {
+func (q *Quarantine) restoreMarkInStateOrPlanWrite(n *nodeState) (step Step, applies bool) {
 	if n.mark != nil || q.cfg.DryRun {
 		return Step{}, false
 	}
@@ -194,7 +194,7 @@ func (q *Quarantine) restoreMarkIfLost(n *nodeState) (step Step, applies bool) {
 		n.changed = true
 		return Step{}, false
 	case hasOurCordon:
-		n.mark = n.newMarkFromCordon()
+		n.mark = n.newMarkFromOwnCordon()
 		n.changed = true
 		return n.addMarkAndLabelWrites(Step{
 			Why:     Ours,
@@ -227,8 +227,8 @@ func (n *nodeState) newMarkFromStatus(hasOurCordon bool) *ownedMark {
 	return mark
 }
 
-// newMarkFromCordon returns the mark of a cordon that only the managed fields show.
-func (n *nodeState) newMarkFromCordon() *ownedMark {
+// newMarkFromOwnCordon returns the mark of a cordon that only the managed fields show.
+func (n *nodeState) newMarkFromOwnCordon() *ownedMark {
 	appliedAt := n.Now
 	if !n.cordonedAt.IsZero() {
 		appliedAt = n.cordonedAt

@@ -23,7 +23,7 @@ type releasedNode struct {
 
 // buildReleasedNode returns a copy of the node without the changes of the pipeline, and with a
 // release record.
-func (n *nodeState) buildReleasedNode(reason string, sessionUnknown bool) releasedNode {
+func (n *nodeState) buildReleasedNode(reason string, recordAsOrphan bool) releasedNode {
 	node := n.Node.DeepCopy()
 	uncordoned := n.mark.Cordon && n.isCordoned() && n.cordonOwner != others
 	if uncordoned {
@@ -41,7 +41,7 @@ func (n *nodeState) buildReleasedNode(reason string, sessionUnknown bool) releas
 		Since:   n.mark.AppliedAt,
 		Cordon:  uncordoned,
 		Reason:  nodefault.TruncateText(reason, maxReleaseReason),
-		Orphan:  sessionUnknown,
+		Orphan:  recordAsOrphan,
 	})
 	return releasedNode{node: node, reason: reason, uncordoned: uncordoned}
 }
@@ -98,9 +98,9 @@ func isControlPlane(node *corev1.Node) bool {
 // maxFaults is the maximum number of faults of a node.
 const maxFaults = 64
 
-// planOverrideIfManuallyUndone ends the session if a person has undone it: the node was
+// planOverrideOrUpdateMark ends the session if a person has undone it: the node was
 // uncordoned, or it had only taints and they were removed. It removes the remaining changes, too.
-func (q *Quarantine) planOverrideIfManuallyUndone(n *nodeState) (planned Step, applies bool) {
+func (q *Quarantine) planOverrideOrUpdateMark(n *nodeState) (planned Step, applies bool) {
 	if n.mark == nil {
 		return Step{}, false
 	}
@@ -121,7 +121,7 @@ func (q *Quarantine) planOverrideIfManuallyUndone(n *nodeState) (planned Step, a
 	if !q.cfg.DryRun {
 		released := n.buildReleasedNode(reason, false)
 		delete(released.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
-		setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.withoutFaultsIfTooLarge())
+		setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.coveringAllFaultsIfTooLarge())
 		step.Node, step.After = released.node, AtOnce
 	}
 	return step, true

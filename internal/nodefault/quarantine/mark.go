@@ -244,8 +244,8 @@ func (o *overrideRecord) toStatus() *v1alpha1.Overridden {
 // watcher of nodes receives them.
 const maxKeys = 8 << 10
 
-// withoutFaultsIfTooLarge returns the override for the node. The status has the full list.
-func (o *overrideRecord) withoutFaultsIfTooLarge() overrideRecord {
+// coveringAllFaultsIfTooLarge returns the override for the node. The status has the full list.
+func (o *overrideRecord) coveringAllFaultsIfTooLarge() overrideRecord {
 	size := 0
 	for _, key := range o.Faults {
 		size += len(key)

@@ -143,7 +143,7 @@ func TestLargestMark(t *testing.T) {
 	for range maxFaults {
 		o.Faults = append(o.Faults, f.Source+"/"+f.Check+"/"+f.Entity)
 	}
-	setJSONAnnotation(node, v1alpha1.AnnotationOverridden, o.withoutFaultsIfTooLarge())
+	setJSONAnnotation(node, v1alpha1.AnnotationOverridden, o.coveringAllFaultsIfTooLarge())
 	if size := len(node.Annotations[v1alpha1.AnnotationOverridden]); size > maxAnnotation/2 {
 		t.Errorf("the override has %d bytes", size)
 	}

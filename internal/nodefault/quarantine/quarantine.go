@@ -186,12 +186,12 @@ func (q *Quarantine) Step(in StepInput) (Step, error) {
 	plans := []func(*nodeState) (step Step, applies bool){
 		q.planCleanupIfSessionEnded,
 		q.planStatusSyncIfBehindNode,
-		q.restoreMarkIfLost,
+		q.restoreMarkInStateOrPlanWrite,
 		q.planReleaseIfOptedOutOrControlPlane,
-		q.planOverrideIfManuallyUndone,
+		q.planOverrideOrUpdateMark,
 		q.planWaitOrEndOverride,
 		q.planRecordOnlyIfDryRun,
-		q.planReleaseIfRecovered,
+		q.planRecoveryIfNoActionRequired,
 	}
 	for _, plan := range plans {
 		if step, applies := plan(n); applies {

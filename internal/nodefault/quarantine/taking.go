@@ -36,7 +36,7 @@ func (q *Quarantine) planRecordOnlyIfDryRun(n *nodeState) (planned Step, applies
 		step.Message = "dry run: existing changes of the controller are kept"
 	}
 	if !required {
-		return q.endDryRunSessionOrRecordRelease(n, step), true
+		return q.endDryRunSessionIfRecovered(n, step), true
 	}
 	session, opening := n.currentOrNewSessionID(), n.openingFault()
 	wouldCordon := n.Verdict.DesiredActions.Cordon && !n.isCordoned() && n.mark == nil && n.Status.Owned == nil
@@ -52,9 +52,9 @@ func (q *Quarantine) planRecordOnlyIfDryRun(n *nodeState) (planned Step, applies
 	return step, true
 }
 
-// endDryRunSessionOrRecordRelease ends a session without changes on the node. For a node with changes,
+// endDryRunSessionIfRecovered ends a session without changes on the node. For a node with changes,
 // which dry run keeps, it records that the node would be released.
-func (q *Quarantine) endDryRunSessionOrRecordRelease(n *nodeState, step Step) Step {
+func (q *Quarantine) endDryRunSessionIfRecovered(n *nodeState, step Step) Step {
 	left := q.healthyTimeLeft(n)
 	if left > 0 || n.Verdict.Unsure {
 		step.After, step.Settle = left, n.statusUpdateOfHealthySince()
@@ -88,9 +88,9 @@ func (n *nodeState) currentOrNewSessionID() string {
 	}
 }
 
-// planReleaseIfRecovered releases a node that needs no action any more. It waits until this has
+// planRecoveryIfNoActionRequired releases a node that needs no action any more. It waits until this has
 // lasted, no remedy is in progress and no person holds the node.
-func (q *Quarantine) planReleaseIfRecovered(n *nodeState) (planned Step, applies bool) {
+func (q *Quarantine) planRecoveryIfNoActionRequired(n *nodeState) (planned Step, applies bool) {
 	outOfService := n.mark != nil || isSessionOpen(n.Status)
 	switch {
 	case n.requiresActionNotDryRun():

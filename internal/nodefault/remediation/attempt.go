@@ -34,8 +34,8 @@ func attemptObjectName(node, session string, attempt int32) string {
 	return node + tail
 }
 
-// advanceRunningAttempt advances the attempt in progress.
-func (r *Remediator) advanceRunningAttempt(
+// createOrFollowAttemptAction advances the attempt in progress.
+func (r *Remediator) createOrFollowAttemptAction(
 	ctx context.Context, in stepInput,
 ) (delay time.Duration, err error) {
 	current := in.status.Remediation
@@ -47,7 +47,7 @@ func (r *Remediator) advanceRunningAttempt(
 		return 0, err
 	}
 	if a == nil {
-		return r.endAttemptIfActionDeleted(ctx, in)
+		return r.endRepairIfActionDeleted(ctx, in)
 	}
 	if current.PreviousBootID == "" {
 		current.PreviousBootID = a.bootIDBeforeReboot(in.node)
@@ -207,8 +207,8 @@ func newRebootOrTerminateNode(in stepInput, podsStay bool) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: metadata, Spec: spec}
 }
 
-// endAttemptIfActionDeleted handles an object that is not in the cache.
-func (r *Remediator) endAttemptIfActionDeleted(
+// endRepairIfActionDeleted handles an object that is not in the cache.
+func (r *Remediator) endRepairIfActionDeleted(
 	ctx context.Context, in stepInput,
 ) (delay time.Duration, err error) {
 	current := in.status.Remediation
@@ -275,8 +275,8 @@ func (s *actionStore) get(ctx context.Context, current *faults.RemediationStatus
 	return wrapActionObject(o), nil
 }
 
-// list lists the objects of a kind. The caller must not change them.
-func (s *actionStore) list(ctx context.Context, kind string) (all []*action, err error) {
+// listAllOfKind lists the objects of a kind. The caller must not change them.
+func (s *actionStore) listAllOfKind(ctx context.Context, kind string) (all []*action, err error) {
 	var list client.ObjectList = &v1alpha1.RebootNodeList{}
 	if kind == v1alpha1.KindTerminate {
 		list = &v1alpha1.TerminateNodeList{}

@@ -29,12 +29,12 @@ func (r *Remediator) awaitFaultsGone(ctx context.Context, in stepInput) (delay t
 		current.Message = "the node was rebooted; waiting for its faults to disappear"
 		return min(left, r.cfg.Poll), nil
 	}
-	return r.beginNextAttempt(ctx, in)
+	return r.setNextAttemptOrEndExhausted(ctx, in)
 }
 
-// beginNextAttempt starts the attempt after one that did not help: the same remedy again if
+// setNextAttemptOrEndExhausted starts the attempt after one that did not help: the same remedy again if
 // allowed, or the next one.
-func (r *Remediator) beginNextAttempt(ctx context.Context, in stepInput) (delay time.Duration, err error) {
+func (r *Remediator) setNextAttemptOrEndExhausted(ctx context.Context, in stepInput) (delay time.Duration, err error) {
 	if !in.requiresRemedyNow() {
 		return 0, nil
 	}

@@ -59,7 +59,7 @@ func (r *Remediator) RecordJanitorActions(
 	ctx context.Context, node *corev1.Node, status *faults.NodeFaultStatus,
 ) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := r.actions.list(ctx, kind)
+		all, err := r.actions.listAllOfKind(ctx, kind)
 		if err != nil {
 			return err
 		}
@@ -104,11 +104,11 @@ func recordSentAndResult(node *corev1.Node, status *faults.NodeFaultStatus, a *a
 		return
 	}
 	if !succeeded {
-		recordActionOnce(status, a, names.failed, a.endedAt(), failureReason)
+		recordActionOnce(status, a, names.failed, a.endedOrCreatedAt(), failureReason)
 		return
 	}
 	if a.kind == v1alpha1.KindTerminate || hasRebooted(node, status, a) {
-		recordActionOnce(status, a, names.executed, a.endedAt(), "")
+		recordActionOnce(status, a, names.executed, a.endedOrCreatedAt(), "")
 	}
 }
 
@@ -130,7 +130,7 @@ func hasRebooted(node *corev1.Node, status *faults.NodeFaultStatus, a *action) b
 	return before != "" && after != "" && after != before
 }
 
-func (a *action) endedAt() time.Time {
+func (a *action) endedOrCreatedAt() time.Time {
 	if t := a.status.CompletionTime; t != nil {
 		return t.Time
 	}

@@ -83,7 +83,7 @@ func TestRemediation(t *testing.T) {
 // underWay returns an object that has not ended.
 func (w *fixture) underWay(t *rapid.T) *action {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions.list(context.Background(), kind)
+		all, err := w.r.actions.listAllOfKind(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func (w *fixture) underWay(t *rapid.T) *action {
 func (w *fixture) wantSound(t *rapid.T) {
 	open := 0
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions.list(context.Background(), kind)
+		all, err := w.r.actions.listAllOfKind(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,11 +135,11 @@ func (r *Remediator) Step(
 		if current.ObjectKind == kindVerification {
 			return r.awaitVerification(ctx, in)
 		}
-		return r.advanceRunningAttempt(ctx, in)
+		return r.createOrFollowAttemptAction(ctx, in)
 	case faults.RemedySucceeded:
 		return r.awaitFaultsGone(ctx, in)
 	case faults.RemedyFailed:
-		return r.beginNextAttempt(ctx, in)
+		return r.setNextAttemptOrEndExhausted(ctx, in)
 	case faults.RemedyExhausted:
 		return r.beginFirstRemedyIfNoneTried(in)
 	}

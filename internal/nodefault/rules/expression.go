@@ -104,7 +104,7 @@ func newCELEnvironment() (*celEnvironment, error) {
 		ext.Strings(),
 		cel.ClearMacros(),
 		cel.Macros(slices.Concat(
-			[]cel.Macro{cel.GlobalMacro("has", 1, expandHasMacro)},
+			[]cel.Macro{cel.GlobalMacro("has", 1, expandHasOnLabelsOrAnnotations)},
 			slices.DeleteFunc(slices.Clone(cel.StandardMacros), func(m cel.Macro) bool { return m.Function() == "has" }),
 		)...),
 	}
@@ -118,9 +118,9 @@ func newCELEnvironment() (*celEnvironment, error) {
 	return &celEnvironment{env: env}, nil
 }
 
-// expandHasMacro makes has(node.labels.a) check whether the label exists. All other fields
+// expandHasOnLabelsOrAnnotations makes has(node.labels.a) check whether the label exists. All other fields
 // always exist, so has is an error for them.
-func expandHasMacro(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
+func expandHasOnLabelsOrAnnotations(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
 	if args[0].Kind() == ast.SelectKind {
 		of := args[0].AsSelect().Operand()
 		if path := dottedPath(of); path == varLabels || path == varAnnotations {

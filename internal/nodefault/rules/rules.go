@@ -80,7 +80,7 @@ func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) 
 	for i := range faults {
 		d.matchRulesToFault(s, subject, &faults[i])
 	}
-	return d.mergeMatchesIntoVerdict(), errors.Join(d.errs...)
+	return d.mergeMatchesByRulePriority(), errors.Join(d.errs...)
 }
 
 // A decision collects the matches of one decision, one for each matching fault and rule.
@@ -144,10 +144,10 @@ func (d *decision) reevaluateWithin(delay time.Duration) {
 	}
 }
 
-// mergeMatchesIntoVerdict combines the matches.
-func (d *decision) mergeMatchesIntoVerdict() nodefault.Verdict {
+// mergeMatchesByRulePriority combines the matches.
+func (d *decision) mergeMatchesByRulePriority() nodefault.Verdict {
 	verdict := nodefault.Verdict{After: d.after, Unsure: d.unsure}
-	matches, dryRun := effectiveMatches(d.matches)
+	matches, dryRun := effectiveElseDryRunMatches(d.matches)
 	if len(matches) == 0 {
 		return verdict
 	}
@@ -175,9 +175,9 @@ func (d *decision) mergeMatchesIntoVerdict() nodefault.Verdict {
 	return verdict
 }
 
-// effectiveMatches returns the matches that have an effect: those of rules in dry run only if no
+// effectiveElseDryRunMatches returns the matches that have an effect: those of rules in dry run only if no
 // other rule with an action matches.
-func effectiveMatches(all []ruleMatch) (matches []ruleMatch, dryRun bool) {
+func effectiveElseDryRunMatches(all []ruleMatch) (matches []ruleMatch, dryRun bool) {
 	var effective, inDryRun []ruleMatch
 	for _, match := range all {
 		switch {

@@ -85,9 +85,9 @@ func (h *serverHome) chownToServerUser(path string) error {
 	return nil
 }
 
-// findOrCreateDataFolder returns the data folder: in the home, or the target of its link. A home that the
+// dataFolderOrCreateLinked returns the data folder: in the home, or the target of its link. A home that the
 // server's user cannot reach has such a link.
-func (h *serverHome) findOrCreateDataFolder() (dataDir string, err error) {
+func (h *serverHome) dataFolderOrCreateLinked() (dataDir string, err error) {
 	in := filepath.Join(h.dir, "data")
 	if h.user == nil {
 		return in, nil

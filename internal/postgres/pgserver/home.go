@@ -62,7 +62,7 @@ func openAndLockHome(dir string) (*serverHome, error) {
 
 // resolveDataAndReadPassword determines the data folder and the password.
 func (h *serverHome) resolveDataAndReadPassword() error {
-	data, err := h.findOrCreateDataFolder()
+	data, err := h.dataFolderOrCreateLinked()
 	if err != nil {
 		return err
 	}
@@ -126,9 +126,9 @@ func (h *serverHome) readDataMajorVersion() (dataMajor int, err error) {
 	return major, nil
 }
 
-// initDataFolder creates the data folder under another name and renames it when it is complete. An
+// initDataFolderAndPassword creates the data folder under another name and renames it when it is complete. An
 // interrupted attempt then leaves nothing that looks usable.
-func (h *serverHome) initDataFolder(ctx context.Context, bins binaries, throwaway bool) error {
+func (h *serverHome) initDataFolderAndPassword(ctx context.Context, bins binaries, throwaway bool) error {
 	fresh := h.data + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
 		return fmt.Errorf("remove the unfinished data folder: %w", err)

@@ -139,7 +139,7 @@ func (s *Server) prepareAndStartServer(ctx context.Context) error {
 		return err
 	}
 	if major == 0 {
-		if err := s.home.initDataFolder(ctx, s.bins, s.cfg.Throwaway); err != nil {
+		if err := s.home.initDataFolderAndPassword(ctx, s.bins, s.cfg.Throwaway); err != nil {
 			return err
 		}
 	}

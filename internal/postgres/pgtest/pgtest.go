@@ -86,7 +86,7 @@ func (r runner) Run() int {
 // ends.
 func New(tb testing.TB) *postgres.Pool {
 	tb.Helper()
-	return Open(tb, NewDatabaseURL(tb))
+	return Open(tb, NewMigratedDatabaseURL(tb))
 }
 
 // Open returns another pool on a database of URL.
@@ -105,9 +105,9 @@ func Config(databaseURL string) postgres.Config {
 	return postgres.Config{URL: settings.Secret(databaseURL), Role: postgres.RoleFleetAPI}
 }
 
-// NewDatabaseURL creates a new database and returns its URL for the owner, whom row-level security does not
+// NewMigratedDatabaseURL creates a new database and returns its URL for the owner, whom row-level security does not
 // bind.
-func NewDatabaseURL(tb testing.TB) string {
+func NewMigratedDatabaseURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), template)
 	if err != nil {
@@ -117,7 +117,7 @@ func NewDatabaseURL(tb testing.TB) string {
 	return shared.databaseURL(name)
 }
 
-// NewEmptyDatabaseURL is like NewDatabaseURL, for a database without a schema.
+// NewEmptyDatabaseURL is like NewMigratedDatabaseURL, for a database without a schema.
 func NewEmptyDatabaseURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), "template0")

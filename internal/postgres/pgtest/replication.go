@@ -50,8 +50,8 @@ func NewReplicatedServer(tb testing.TB) *ReplicatedServer {
 	return r
 }
 
-// RestartStandby starts a stopped standby again, at the same address.
-func (r *ReplicatedServer) RestartStandby() {
+// StartStoppedStandby starts a stopped standby again, at the same address.
+func (r *ReplicatedServer) StartStoppedStandby() {
 	r.tb.Helper()
 	standby, err := pgserver.Start(r.tb.Context(), r.serverConfig("standby", r.Standby.LoopbackPort()), r.log)
 	if err != nil {

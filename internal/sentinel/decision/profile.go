@@ -28,7 +28,7 @@ type rule func(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched
 func NewGenerationThenAgeProfile(ages Ages) *Profile {
 	return &Profile{
 		ages:            ages,
-		rules:           []rule{decideIfSpecChanged, decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
+		rules:           []rule{decideIfSpecChanged, decideIfNeverReported, decideIfReportedInFuture, decideIfReportTooOld},
 		reportTime:      func(r *Resource) time.Time { return r.LastUpdated },
 		usesGenerations: true,
 		readyExpired:    ReasonMaxAgeReady,
@@ -42,7 +42,7 @@ func NewGenerationThenAgeProfile(ages Ages) *Profile {
 func NewTransitionAgeProfile(ages Ages) *Profile {
 	return &Profile{
 		ages:            ages,
-		rules:           []rule{decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
+		rules:           []rule{decideIfNeverReported, decideIfReportedInFuture, decideIfReportTooOld},
 		reportTime:      func(r *Resource) time.Time { return r.LastTransition },
 		readyExpired:    ReasonBackoffExpired,
 		notReadyExpired: ReasonBackoffExpired,
@@ -120,8 +120,8 @@ func decideIfReportedInFuture(p *Profile, r *Resource, now time.Time) (verdict V
 	}, true
 }
 
-// decideIfAgeExpired matches a resource whose last report has reached its maximum age.
-func decideIfAgeExpired(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
+// decideIfReportTooOld matches a resource whose last report has reached its maximum age.
+func decideIfReportTooOld(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
 	since := p.ageStartOf(r)
 	age := p.ages.MaxAgeOf(r)
 	due := since.Add(age)

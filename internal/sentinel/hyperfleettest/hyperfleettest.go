@@ -161,8 +161,8 @@ func (s *Server) RemoveResource(id string) {
 	delete(s.resources, id)
 }
 
-// listResourcesOfKind returns the resources of a kind, the newest first.
-func (s *Server) listResourcesOfKind(k Kind, parent string) []*resource {
+// listResourcesNewestFirst returns the resources of a kind, the newest first.
+func (s *Server) listResourcesNewestFirst(k Kind, parent string) []*resource {
 	var found []*resource
 	for _, r := range s.resources {
 		if r.kind.Plural == k.Plural && (parent == "" || r.parent == parent) {

@@ -58,7 +58,7 @@ func (s *Server) handleListResources(k Kind, parentPlural string) func(*http.Req
 // findMatchingResources returns the resources of a list, in its order.
 func (s *Server) findMatchingResources(k Kind, r *http.Request, order string) (matching []*resource, badRequest *answer) {
 	q := r.URL.Query()
-	found := s.listResourcesOfKind(k, r.PathValue("parent"))
+	found := s.listResourcesNewestFirst(k, r.PathValue("parent"))
 	if !s.cfg.IgnoreSearch {
 		match, err := parseSearch(q.Get("search"))
 		if err != nil {

@@ -128,7 +128,7 @@ func (s *Server) handleCreateResource(k Kind) func(*http.Request) answer {
 			created: now, updated: now, reports: map[string]*report{}, transitions: map[string]condition{},
 		}
 		s.resources[created.id] = created
-		s.updateConditions(created, now)
+		s.updateReconciledConditions(created, now)
 		a := answer{http.StatusCreated, s.buildWireResource(created)}
 		created.truncateTimes()
 		return a
@@ -184,7 +184,7 @@ func (s *Server) handlePatchResource(k Kind) func(*http.Request) answer {
 func (s *Server) bumpGenerationAndConditions(r *resource, now time.Time) {
 	r.generation++
 	r.updated = now
-	s.updateConditions(r, now)
+	s.updateReconciledConditions(r, now)
 	r.truncateTimes()
 }
 

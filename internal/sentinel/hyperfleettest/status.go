@@ -72,7 +72,7 @@ func (s *Server) handleStoreReport(k Kind) func(*http.Request) answer {
 			in.CreatedTime = before.CreatedTime
 		}
 		found.reports[in.Adapter] = &in
-		s.updateConditions(found, now)
+		s.updateReconciledConditions(found, now)
 		s.removeIfFinalized(found)
 		return answer{http.StatusCreated, in}
 	}
@@ -146,8 +146,8 @@ func (s *Server) handleListReports(k Kind) func(*http.Request) answer {
 	}
 }
 
-// updateConditions computes the conditions of a resource from its reports.
-func (s *Server) updateConditions(r *resource, now time.Time) {
+// updateReconciledConditions computes the conditions of a resource from its reports.
+func (s *Server) updateReconciledConditions(r *resource, now time.Time) {
 	want := "Available"
 	if r.deleted != nil {
 		want = "Finalized"

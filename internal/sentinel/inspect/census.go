@@ -233,8 +233,8 @@ func (c *coverageCounter) copyCountsToConfigs() {
 	}
 }
 
-// fillCollectionReport stores the counts, the gaps and the overlaps.
-func (c *coverageCounter) fillCollectionReport(r *CoveredCollection) {
+// fillCountsGapsAndOverlaps stores the counts, the gaps and the overlaps.
+func (c *coverageCounter) fillCountsGapsAndOverlaps(r *CoveredCollection) {
 	r.Resources = c.resources
 	r.Unreadable = c.unreadable
 	r.Unwatched = c.unwatched

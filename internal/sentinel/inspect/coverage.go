@@ -182,7 +182,7 @@ func (c *coverageCounter) readAndReportCoverage(ctx context.Context, onProgress 
 		}
 	}
 	r.Ended = truncateToMillis(time.Now())
-	c.fillCollectionReport(r)
+	c.fillCountsGapsAndOverlaps(r)
 	return r, nil
 }
 

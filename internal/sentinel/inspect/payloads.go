@@ -32,9 +32,9 @@ func newPayloadCheck(w *Watch) payloadCheck {
 	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
-// buildAndCheckPayload builds the payload of an event about a resource. It counts the values that are
+// buildPayloadAndCountProblems builds the payload of an event about a resource. It counts the values that are
 // empty or lose their type.
-func (c *payloadCheck) buildAndCheckPayload(it *source.Item, v decision.Verdict, now time.Time) error {
+func (c *payloadCheck) buildPayloadAndCountProblems(it *source.Item, v decision.Verdict, now time.Time) error {
 	data, problems, err := c.watch.Payload.AppendPayload(c.buf[:0], payload.Input{
 		Raw:    it.Resource.Raw,
 		ID:     string(it.ID),
@@ -108,7 +108,7 @@ func (c *payloadCheck) listTextFields() []TextField {
 	return list
 }
 
-func (c *payloadCheck) listEmptyFields() []EmptyField {
+func (c *payloadCheck) listEmptyFieldCounts() []EmptyField {
 	list := make([]EmptyField, 0, len(c.empty))
 	for _, f := range c.empty {
 		list = append(list, *f)

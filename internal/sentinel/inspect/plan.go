@@ -96,7 +96,7 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 		p.checkedNotDue++
 	}
 	p.checked++
-	if err := p.payloads.buildAndCheckPayload(it, verdict, p.now); err != nil {
+	if err := p.payloads.buildPayloadAndCountProblems(it, verdict, p.now); err != nil {
 		p.countWarning("building the payload failed, no event would be published", it)
 	}
 }
@@ -198,7 +198,7 @@ func (p *planner) buildReport(began, ended time.Time) *PlanReport {
 		Phases:                sortCountsDescending(p.phases),
 		MostUrgent:            []DueResource{},
 		Events:                p.events,
-		EmptyFields:           p.payloads.listEmptyFields(),
+		EmptyFields:           p.payloads.listEmptyFieldCounts(),
 		PayloadsChecked:       p.checked,
 		TextFields:            p.payloads.listTextFields(),
 		Payload:               p.payloads.example,

@@ -61,7 +61,7 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 		}
 		r.Name = parseResourceName(raw)
 		r.fetchAndAddSentinelRecord(ctx, recorder)
-		r.fillRequirements(w, it)
+		r.fillSelectorRequirements(w, it)
 		r.fillDecision(w, it)
 		return nil
 	})
@@ -72,7 +72,7 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 }
 
 // findResourceByIDOrName returns a resource by its id, or else by its name; nil if there is none.
-func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]byte, error) {
+func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) (rawOrNil []byte, err error) {
 	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(idOrName), nil, nil)
 	if err == nil {
 		return raw, nil
@@ -87,7 +87,7 @@ func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]b
 
 // findResourceByName returns the resource with a name; nil if there is none. It is an error if there
 // are several.
-func findResourceByName(ctx context.Context, w *Watch, name string) ([]byte, error) {
+func findResourceByName(ctx context.Context, w *Watch, name string) (rawOrNil []byte, err error) {
 	if strings.ContainsAny(name, `'\`) {
 		return nil, nil // no name has these characters
 	}
@@ -131,8 +131,8 @@ func (r *WhyReport) fetchAndAddSentinelRecord(ctx context.Context, recorder Reco
 	}
 }
 
-// fillRequirements reports which requirements of the selector a resource meets.
-func (r *WhyReport) fillRequirements(w *Watch, it *source.Item) {
+// fillSelectorRequirements reports which requirements of the selector a resource meets.
+func (r *WhyReport) fillSelectorRequirements(w *Watch, it *source.Item) {
 	for _, requirement := range w.Selector.Requirements() {
 		onlyThis, _ := selector.New(requirement) // cannot fail: the requirement comes from a selector
 		reported := Requirement{

@@ -41,24 +41,24 @@ const (
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// requiredResponses says which new connections must respond before they replace the current ones.
-type requiredResponses struct {
+// awaitedConnections says which new connections must respond before they replace the current ones.
+type awaitedConnections struct {
 	api, broker bool
 
 	// brokerBriefly gives a new broker a moment to connect, so that the first events need not fail.
 	brokerBriefly bool
 }
 
-// decideRequiredResponses decides which connections of p must respond. The replacement of a
+// decideConnectionsToAwait decides which connections of p must respond. The replacement of a
 // connection that does not work need not.
-func (p *instanceParts) decideRequiredResponses(current *runningSentinel) requiredResponses {
+func (p *instanceParts) decideConnectionsToAwait(current *runningSentinel) awaitedConnections {
 	if current == nil || current.broken {
-		return requiredResponses{brokerBriefly: true}
+		return awaitedConnections{brokerBriefly: true}
 	}
 	stats := current.sentinel.Stats()
 	isNewAPI := p.api != current.api
 	isNewBroker := p.broker != current.broker
-	return requiredResponses{
+	return awaitedConnections{
 		api:           isNewAPI && stats.APIErr == nil,
 		broker:        isNewBroker && stats.BrokerErr == nil,
 		brokerBriefly: isNewBroker && stats.BrokerErr != nil,
@@ -71,8 +71,8 @@ func (p *instanceParts) decideRequiredResponses(current *runningSentinel) requir
 func (p *instanceParts) startConnectionWaitIfNeeded(
 	ctx context.Context, current *runningSentinel, report func(PendingConnections),
 ) *candidate {
-	required := p.decideRequiredResponses(current)
-	if required == (requiredResponses{}) {
+	required := p.decideConnectionsToAwait(current)
+	if required == (awaitedConnections{}) {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -78,9 +78,9 @@ func (h *failureHook) reportError(err error) {
 	}
 }
 
-// recoverRedactAndReport is deferred around each call. It converts a panic to an error, and redacts
+// redactErrorAndReportPanic is deferred around each call. It converts a panic to an error, and redacts
 // secrets in errors.
-func (h *failureHook) recoverRedactAndReport(where string, err *error) {
+func (h *failureHook) redactErrorAndReportPanic(where string, err *error) {
 	value := recover()
 	if value != nil {
 		*err = newPanicError(where, value)
@@ -103,7 +103,7 @@ type apiConnection struct {
 func (c *apiConnection) ListPage(
 	ctx context.Context, collection string, q url.Values, dst []byte,
 ) (page []byte, err error) {
-	defer c.recoverRedactAndReport("fleet API client", &err)
+	defer c.redactErrorAndReportPanic("fleet API client", &err)
 	return c.FleetAPI.ListPage(ctx, collection, q, dst)
 }
 
@@ -111,7 +111,7 @@ func (c *apiConnection) ListPage(
 func (c *apiConnection) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
-	defer c.recoverRedactAndReport("fleet API client", &err)
+	defer c.redactErrorAndReportPanic("fleet API client", &err)
 	return c.FleetAPI.ListPageIf(ctx, collection, q, etag, dst)
 }
 
@@ -119,7 +119,7 @@ func (c *apiConnection) ListPageIf(
 func (c *apiConnection) Watch(
 	ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error,
 ) (err error) {
-	defer c.recoverRedactAndReport("fleet API client", &err)
+	defer c.redactErrorAndReportPanic("fleet API client", &err)
 	return c.FleetAPI.Watch(ctx, collection, q, handle)
 }
 
@@ -164,15 +164,15 @@ type brokerConnection struct {
 
 // Publish calls Publish of the broker.
 func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
-	defer c.recoverRedactAndReport("broker client", &err)
+	defer c.redactErrorAndReportPanic("broker client", &err)
 	return c.Broker.Publish(ctx, e)
 }
 
 // errBrokerEnded is the readiness error of a broker that stopped unexpectedly.
 var errBrokerEnded = errors.New("the client of the message broker stopped unexpectedly; see the log of the sentinel")
 
-// runAndReportEnd runs the broker until closeAndWait, and reports an earlier end.
-func (c *brokerConnection) runAndReportEnd(ctx context.Context) {
+// runAndReportUnexpectedEnd runs the broker until closeAndWait, and reports an earlier end.
+func (c *brokerConnection) runAndReportUnexpectedEnd(ctx context.Context) {
 	defer close(c.done)
 	err := c.runRecoveringPanic(ctx)
 	if ctx.Err() != nil {
@@ -186,7 +186,7 @@ func (c *brokerConnection) runAndReportEnd(ctx context.Context) {
 }
 
 func (c *brokerConnection) runRecoveringPanic(ctx context.Context) (err error) {
-	defer c.recoverRedactAndReport("broker client", &err)
+	defer c.redactErrorAndReportPanic("broker client", &err)
 	return c.Run(ctx)
 }
 
@@ -202,7 +202,7 @@ func (c *brokerConnection) Ready() (err error) {
 	if err := c.unexpectedEndError(); err != nil {
 		return err
 	}
-	defer c.recoverRedactAndReport("broker client", &err)
+	defer c.redactErrorAndReportPanic("broker client", &err)
 	return c.Broker.Ready()
 }
 
@@ -252,7 +252,7 @@ func openOrReuseConnections(
 			stop:        stop,
 			done:        make(chan struct{}),
 		}
-		go p.broker.runAndReportEnd(ctx)
+		go p.broker.runAndReportUnexpectedEnd(ctx)
 	}
 	return p, nil
 }

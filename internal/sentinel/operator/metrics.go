@@ -68,9 +68,9 @@ func RegisterPlaceholderMetrics(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(missing), reg.Register(events))
 }
 
-// countObjectsByState counts the objects with and without a sentinel. The configured object counts
+// countServedAndUnservedConfigs counts the objects with and without a sentinel. The configured object counts
 // even if it does not exist. Without any objects there is one line of zeros.
-func (r *memberSet) countObjectsByState() objectCounts {
+func (r *memberSet) countServedAndUnservedConfigs() objectCounts {
 	all := objectCounts{}
 	r.forEachMember(func(m *member) {
 		s := m.instance.CurrentState()

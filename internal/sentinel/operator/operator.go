@@ -133,7 +133,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		Log:   deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
-			o.roster.countLoadFailures()
+			o.roster.countLoadFailureOfAll()
 		},
 	})
 	if err != nil {
@@ -212,7 +212,7 @@ func (o *Operator) addControllerAndPoller(deps Deps) error {
 			return fmt.Errorf("list SentinelConfigs: %w", err)
 		}
 		o.synced.Store(ctx.Err() == nil)
-		o.pollForMissingObject(ctx)
+		o.reportMissingObjectUntilDone(ctx)
 		return nil
 	}))
 	if err != nil {
@@ -221,9 +221,9 @@ func (o *Operator) addControllerAndPoller(deps Deps) error {
 	return nil
 }
 
-// pollForMissingObject counts and logs that the configured object does not exist, at the interval at
+// reportMissingObjectUntilDone counts and logs that the configured object does not exist, at the interval at
 // which other failed loads are retried. It returns when ctx ends.
-func (o *Operator) pollForMissingObject(ctx context.Context) {
+func (o *Operator) reportMissingObjectUntilDone(ctx context.Context) {
 	if o.cfg.Name == "" {
 		<-ctx.Done()
 		return
@@ -261,7 +261,7 @@ func (o *Operator) runManagerAndMembers(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if reg := o.roster.deps.Registerer; reg != nil {
-		configs := configs{o.roster.countObjectsByState}
+		configs := configs{o.roster.countServedAndUnservedConfigs}
 		if err := errors.Join(reg.Register(configs), reg.Register(o.events)); err != nil {
 			return fmt.Errorf("run operator: %w", err)
 		}

@@ -52,8 +52,8 @@ func (r *reporter) requestReport() {
 	}
 }
 
-// reportChangesUntilDone reports until ctx ends.
-func (r *reporter) reportChangesUntilDone(ctx context.Context, state func() InstanceState) {
+// reportChangesThenRemoveStatus reports until ctx ends.
+func (r *reporter) reportChangesThenRemoveStatus(ctx context.Context, state func() InstanceState) {
 	defer r.removeOwnStatus(ctx)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()

@@ -53,7 +53,7 @@ func newWatched(t *testing.T, identity string, h host, tell eventEmitter) *watch
 	w := &watched{reporter: newReporter(ref, identity, h, tell, slog.New(slog.DiscardHandler))}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { w.reportChangesUntilDone(ctx, w.get) })
+	wg.Go(func() { w.reportChangesThenRemoveStatus(ctx, w.get) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return w
 }

@@ -133,7 +133,7 @@ func (r *memberSet) startMember(ref reference) *member {
 		OnChange:    m.reporter.requestReport,
 	})
 	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
-	m.wg.Go(func() { m.reporter.reportChangesUntilDone(ctx, m.instance.CurrentState) })
+	m.wg.Go(func() { m.reporter.reportChangesThenRemoveStatus(ctx, m.instance.CurrentState) })
 	return m
 }
 
@@ -162,9 +162,9 @@ func (r *memberSet) forEachMember(do func(*member)) {
 	}
 }
 
-// countLoadFailures counts that the objects could not be read: for each known object, or once if
+// countLoadFailureOfAll counts that the objects could not be read: for each known object, or once if
 // none is known.
-func (r *memberSet) countLoadFailures() {
+func (r *memberSet) countLoadFailureOfAll() {
 	known := false
 	r.forEachMember(func(m *member) {
 		known = true

@@ -87,7 +87,7 @@ func (v *supervisor) newSentinelWithShard(
 		}
 		deps.Shard, deps.Part = part, fmt.Sprintf("part %d/%d", sharding.Index, sharding.Count)
 	case v1alpha1.ShardingAuto:
-		if err := v.joinGroupOnce(ctx); err != nil {
+		if err := v.startGroupRunIfNone(ctx); err != nil {
 			return nil, err
 		}
 		deps.Shard = v.instance.group.ReplicaGroup
@@ -163,8 +163,8 @@ func (g *groupRun) failureChannel() <-chan error {
 // errGroupEnded is why a sentinel cannot continue after its group has stopped unexpectedly.
 var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
-// joinGroupOnce makes this replica join the others, if it has not joined yet.
-func (v *supervisor) joinGroupOnce(ctx context.Context) error {
+// startGroupRunIfNone makes this replica join the others, if it has not joined yet.
+func (v *supervisor) startGroupRunIfNone(ctx context.Context) error {
 	if v.instance.group != nil {
 		return nil
 	}

@@ -51,7 +51,7 @@ func buildStatus(previous *v1alpha1.SentinelConfigStatus, s InstanceState, now t
 			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 		})
 	}
-	api, broker := buildReachableConditions(previous, s, now)
+	api, broker := buildOrKeepReachableConditions(previous, s, now)
 	set(v1alpha1.ConditionReady, s.InForce, buildReadyCondition(s, api, broker))
 	set(v1alpha1.ConditionConfigValid, s.Seen, buildConfigValidCondition(s))
 	set(v1alpha1.ConditionAPIReachable, s.InForce, api)
@@ -98,8 +98,8 @@ func buildConfigValidCondition(s InstanceState) conditionContent {
 	return contentUnknown(reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen))
 }
 
-// buildReachableConditions returns whether API and broker respond.
-func buildReachableConditions(
+// buildOrKeepReachableConditions returns whether API and broker respond.
+func buildOrKeepReachableConditions(
 	previous *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time,
 ) (api, broker conditionContent) {
 	if s.InForce == 0 {

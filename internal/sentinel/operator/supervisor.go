@@ -24,18 +24,18 @@ func (v *supervisor) awaitAndRunStep(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-v.instance.mail:
-		v.applyWantedConfig(ctx)
+		v.applyWantedOrRecordRefusal(ctx)
 	case <-v.next.connectionsReady():
 		next := v.next
 		v.next = nil
 		next.cancelAndWait()
-		v.replaceSentinel(ctx, next.parts)
+		v.replaceSentinelOrRestartOld(ctx, next.parts)
 	case err := <-v.instance.current.failureChannel():
 		v.stopAndScheduleRestart(ctx, err)
 	case err := <-v.instance.group.failureChannel():
 		v.stopAndScheduleRestart(ctx, err)
 	case <-v.retry.C:
-		v.restartFailedSentinel(ctx)
+		v.restartFailedOrApplyWanted(ctx)
 	}
 }
 
@@ -53,7 +53,7 @@ func (v *supervisor) cleanUpAndScheduleRestart(ctx context.Context, err error) {
 	v.scheduleRestart(ctx, err)
 }
 
-// scheduleRestart schedules a call of restartFailedSentinel.
+// scheduleRestart schedules a call of restartFailedOrApplyWanted.
 func (v *supervisor) scheduleRestart(ctx context.Context, err error) {
 	err = v.instance.redactSecrets(err)
 	wait := v.instance.deps.Retry.Delay(v.crashes)
@@ -63,9 +63,9 @@ func (v *supervisor) scheduleRestart(ctx context.Context, err error) {
 	v.instance.updateState(func(s *InstanceState) { s.Failure = err })
 }
 
-// applyWantedConfig processes the wanted configuration: it records a refusal or an unchanged
+// applyWantedOrRecordRefusal processes the wanted configuration: it records a refusal or an unchanged
 // configuration at once. A changed configuration replaces the sentinel when its connections respond.
-func (v *supervisor) applyWantedConfig(ctx context.Context) {
+func (v *supervisor) applyWantedOrRecordRefusal(ctx context.Context) {
 	v.instance.mu.Lock()
 	wanted, refused, current := v.instance.wanted, v.instance.refused, v.instance.current
 	v.instance.mu.Unlock()
@@ -103,7 +103,7 @@ func (v *supervisor) applyWantedConfig(ctx context.Context) {
 		v.instance.updateState(func(s *InstanceState) { s.Pending = &p })
 	})
 	if v.next == nil {
-		v.replaceSentinel(ctx, parts)
+		v.replaceSentinelOrRestartOld(ctx, parts)
 		return
 	}
 	// An earlier generation was refused, which is obsolete now.
@@ -186,9 +186,9 @@ func (v *supervisor) recordAndLogRefusal(r Refusal) {
 	v.instance.updateState(func(s *InstanceState) { s.Refusal, s.Pending = &r, nil })
 }
 
-// replaceSentinel puts parts in force. The old sentinel stops before the new one starts. If the new
+// replaceSentinelOrRestartOld puts parts in force. The old sentinel stops before the new one starts. If the new
 // one does not start, the old one continues.
-func (v *supervisor) replaceSentinel(ctx context.Context, parts *instanceParts) {
+func (v *supervisor) replaceSentinelOrRestartOld(ctx context.Context, parts *instanceParts) {
 	old := v.instance.current
 	predecessor := v.stopAndGetPredecessor()
 	v.retry.Stop()
@@ -202,7 +202,7 @@ func (v *supervisor) replaceSentinel(ctx context.Context, parts *instanceParts) 
 		started, err = v.startSentinel(ctx, parts, predecessor)
 	}
 	if err != nil {
-		v.recordFailedStart(ctx, parts, err)
+		v.cleanUpAndRetryFailedStart(ctx, parts, err)
 		return
 	}
 
@@ -231,9 +231,9 @@ func (v *supervisor) stopAndGetPredecessor() *sentinel.Sentinel {
 	return old.sentinel
 }
 
-// recordFailedStart records that no sentinel runs, because one with parts did not start. It schedules
+// cleanUpAndRetryFailedStart records that no sentinel runs, because one with parts did not start. It schedules
 // a retry.
-func (v *supervisor) recordFailedStart(ctx context.Context, parts *instanceParts, err error) {
+func (v *supervisor) cleanUpAndRetryFailedStart(ctx context.Context, parts *instanceParts, err error) {
 	parts.closeConnectionsExcept(nil)
 	v.leaveGroupAndWait() // other replicas serve its share
 	v.recordAndLogRefusal(Refusal{Generation: parts.wanted.Generation, Reason: ReasonUnopenable, Err: err})
@@ -313,9 +313,9 @@ func (v *supervisor) stopAndScheduleRestart(ctx context.Context, err error) {
 // steadyAfter is how long a sentinel must have run before its next failure starts a new count.
 const steadyAfter = 10 * time.Minute
 
-// restartFailedSentinel restarts a failed sentinel with new connections. It reuses nothing of the
+// restartFailedOrApplyWanted restarts a failed sentinel with new connections. It reuses nothing of the
 // failed one.
-func (v *supervisor) restartFailedSentinel(ctx context.Context) {
+func (v *supervisor) restartFailedOrApplyWanted(ctx context.Context) {
 	r := v.instance.current
 	v.instance.mu.Lock()
 	wanted := v.instance.wanted
@@ -323,7 +323,7 @@ func (v *supervisor) restartFailedSentinel(ctx context.Context) {
 	if r == nil || !r.broken {
 		v.instance.updateState(func(s *InstanceState) { s.Failure = nil })
 		if wanted != nil {
-			v.applyWantedConfig(ctx)
+			v.applyWantedOrRecordRefusal(ctx)
 		}
 		return
 	}
@@ -335,7 +335,7 @@ func (v *supervisor) restartFailedSentinel(ctx context.Context) {
 		v.scheduleRestart(ctx, err)
 		return
 	}
-	v.replaceSentinel(ctx, p)
+	v.replaceSentinelOrRestartOld(ctx, p)
 	if wanted != nil && wanted != r.wanted && !v.instance.current.broken {
 		v.retry.Reset(connectPatience)
 	}

@@ -52,7 +52,7 @@ func (w *writer) writeStatusIfDue(ctx context.Context, s InstanceState, now time
 	}
 	next := buildStatus(previous, s, now)
 	if len(s.Members) > 0 {
-		if err := w.addReplicaCountsAndPrune(ctx, &next, s); err != nil {
+		if err := w.addOtherReplicaCountsAndPrune(ctx, &next, s); err != nil {
 			return err
 		}
 	}
@@ -149,9 +149,9 @@ func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, fieldOwnerOf(identity))
 }
 
-// addReplicaCountsAndPrune adds up the counts of the replicas, and removes the entries of those
+// addOtherReplicaCountsAndPrune adds up the counts of the replicas, and removes the entries of those
 // that are gone.
-func (w *writer) addReplicaCountsAndPrune(
+func (w *writer) addOtherReplicaCountsAndPrune(
 	ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState,
 ) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)

@@ -66,14 +66,14 @@ func numberOrBooleanTypeOf(v any) string {
 	return typeNumber
 }
 
-func listConversions(fields []field, lossyType func(names []string) string) []Conversion {
+func listConversions(fields []field, lostTypeOrEmpty func(names []string) string) []Conversion {
 	var list []Conversion
 	for _, f := range fields {
-		list = append(list, listConversions(f.fields, lossyType)...)
+		list = append(list, listConversions(f.fields, lostTypeOrEmpty)...)
 		if f.names == nil {
 			continue
 		}
-		if t := lossyType(f.names); t != "" {
+		if t := lostTypeOrEmpty(f.names); t != "" {
 			cel := "cel:" + formatCELFieldAccess(f.names)
 			list = append(list, Conversion{Key: f.path, Field: "." + strings.Join(f.names, "."), Type: t, CEL: cel})
 		}

@@ -13,7 +13,7 @@ import (
 // DiffSpecs lists the fields in which two specs differ, with their old and new values:
 // spec.backoffReady: "30m" → "1h". For URLs, which may contain a password, it returns only the
 // names. If the specs are equal, a Secret has changed.
-func DiffSpecs(before, after *v1alpha1.SentinelConfigSpec) (changedFields []string, err error) {
+func DiffSpecs(before, after *v1alpha1.SentinelConfigSpec) (changeDescriptions []string, err error) {
 	was, err := flattenSpec(before)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func DiffSpecs(before, after *v1alpha1.SentinelConfigSpec) (changedFields []stri
 		case strings.HasSuffix(path, ".url"):
 			changes = append(changes, path)
 		default:
-			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, formatForLog(old), formatForLog(now)))
+			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, truncateForLog(old), truncateForLog(now)))
 		}
 	}
 	if len(changes) == 0 {
@@ -40,8 +40,8 @@ func DiffSpecs(before, after *v1alpha1.SentinelConfigSpec) (changedFields []stri
 	return changes, nil
 }
 
-// formatForLog formats a value for a log line.
-func formatForLog(value string) string {
+// truncateForLog formats a value for a log line.
+func truncateForLog(value string) string {
 	const most = 100
 	switch {
 	case value == "":

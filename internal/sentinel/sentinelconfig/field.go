@@ -11,13 +11,13 @@ import (
 // SentinelConfig's fields.
 func TranslateKeyErrors(err error) error {
 	return sentinel.WrapKeyErrors(err, func(key string, err error) error {
-		return fmt.Errorf("%s: %w", translateSettingKey(key), err)
+		return fmt.Errorf("%s: %w", translateKeyToFieldPath(key), err)
 	})
 }
 
-// translateSettingKey returns the path of the field for a setting. A setting without a field keeps
+// translateKeyToFieldPath returns the path of the field for a setting. A setting without a field keeps
 // its name.
-func translateSettingKey(key string) string {
+func translateKeyToFieldPath(key string) string {
 	for _, f := range [...]struct{ key, field string }{
 		{"resource_type", "spec.resourceType"},
 		{"poll_interval", "spec.pollInterval"},

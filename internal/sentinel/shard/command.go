@@ -48,7 +48,7 @@ func (m *membership) takeDueCommands(now time.Duration) (commands []command, wak
 	if m.active {
 		wake = min(wake, m.holdingExpiry())
 	}
-	m.planOwnRecordCommand(now, plan)
+	m.planOwnRecordWriteOrRemoval(now, plan)
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[name]
 		switch {
@@ -71,8 +71,8 @@ func (m *membership) takeDueCommands(now time.Duration) (commands []command, wak
 	return commands, wake
 }
 
-// planOwnRecordCommand plans the next command for the member's own record.
-func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Duration, command)) {
+// planOwnRecordWriteOrRemoval plans the next command for the member's own record.
+func (m *membership) planOwnRecordWriteOrRemoval(now time.Duration, planAt func(time.Duration, command)) {
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
@@ -80,7 +80,7 @@ func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Dura
 			due = now
 		}
 		own := Record{Name: m.name, Version: m.version, Object: m.object}
-		plan(max(due, m.retryAt), command{op: opRemove, record: own})
+		planAt(max(due, m.retryAt), command{op: opRemove, record: own})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true
@@ -92,7 +92,7 @@ func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Dura
 	if m.confirmed && isUnchanged {
 		due = m.renewed + m.renew
 	}
-	plan(max(due, m.retryAt), command{op: opWrite, record: record})
+	planAt(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
 // isStillCounted reports whether any peer still counts this member in.

@@ -8,7 +8,7 @@ import (
 
 // A holding is a member's share until a time by its own clock. The zero value means nothing.
 type holding struct {
-	share share
+	share rendezvousShare
 	until time.Duration
 }
 

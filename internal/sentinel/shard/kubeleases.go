@@ -156,7 +156,7 @@ func (l *KubeLeases) Put(ctx context.Context, r Record) (Record, error) {
 		lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return Record{}, classifyError(ctx, r, err)
+		return Record{}, wrapAsGoneOrConflict(ctx, r, err)
 	}
 	return decodeLease(lease)
 }
@@ -166,13 +166,13 @@ func (l *KubeLeases) Delete(ctx context.Context, r Record) error {
 	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
 	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
 	if err != nil {
-		return classifyError(ctx, r, err)
+		return wrapAsGoneOrConflict(ctx, r, err)
 	}
 	return nil
 }
 
-// classifyError wraps the errors that callers branch on.
-func classifyError(ctx context.Context, r Record, err error) error {
+// wrapAsGoneOrConflict wraps the errors that callers branch on.
+func wrapAsGoneOrConflict(ctx context.Context, r Record, err error) error {
 	switch {
 	case apierrors.IsNotFound(err) && r.Version > 0:
 		err = ErrGone

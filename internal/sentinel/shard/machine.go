@@ -150,7 +150,7 @@ func (m *membership) currentHolding() holding {
 		return holding{}
 	}
 	others := slices.Collect(maps.Keys(m.guard))
-	return holding{share: newShare(m.name, others), until: m.holdingExpiry()}
+	return holding{share: newRendezvousShare(m.name, others), until: m.holdingExpiry()}
 }
 
 // holdingExpiry returns when the member's time expires, unless it writes earlier.

@@ -169,7 +169,7 @@ func TestBuriesWhatItSaw(t *testing.T) {
 // TestTies are two owners that want the same id as much.
 func TestTies(t *testing.T) {
 	t.Parallel()
-	first, second := share{own: 7, after: []uint64{7}}, share{own: 7, before: []uint64{7}}
+	first, second := rendezvousShare{own: 7, after: []uint64{7}}, rendezvousShare{own: 7, before: []uint64{7}}
 	for h := range uint64(100) {
 		if first.containsHash(h) == second.containsHash(h) {
 			t.Fatalf("%d is had by both, or by none", h)
@@ -197,7 +197,7 @@ func TestRecordName(t *testing.T) {
 func TestHoldingsAllocateNothing(t *testing.T) {
 	begin := time.Now()
 	h := newHoldings(func() time.Duration { return time.Since(begin) })
-	h.setHoldingAndNotify(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
+	h.setHoldingAndNotify(holding{share: newRendezvousShare("a", []string{"b", "c"}), until: time.Hour})
 	id := []byte("01a1fa4c-b84e-72b4-8a15-00b90968348b")
 	if n := testing.AllocsPerRun(100, func() { h.ownsHash(hashID(id)) }); n != 0 {
 		t.Errorf("owns allocates %v times", n)
@@ -209,7 +209,7 @@ func TestHoldingsAllocateNothing(t *testing.T) {
 func TestReadyByTheClock(t *testing.T) {
 	t.Parallel()
 	g := &Group{cfg: GroupConfig{Name: "fleet"}, holds: newHoldings(func() time.Duration { return time.Minute })}
-	g.holds.setHoldingAndNotify(holding{share: newShare("a", nil), until: time.Hour})
+	g.holds.setHoldingAndNotify(holding{share: newRendezvousShare("a", nil), until: time.Hour})
 	if err := g.Ready(); err != nil {
 		t.Errorf("Ready() = %v", err)
 	}

@@ -62,7 +62,7 @@ func (g *Group) Run(ctx context.Context) error {
 
 // runUntilLeft runs the loop until the member has left. When ctx ends, the member begins to leave. It
 // returns false if that takes too long.
-func (l *loop) runUntilLeft(ctx, workCtx context.Context) (left bool) {
+func (l *loop) runUntilLeft(ctx, workCtx context.Context) (leftInTime bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()               // nil once the member leaves
@@ -129,9 +129,9 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 	})
 }
 
-// logWriteFailure logs a failed write. A failure for the member's own record, which alone keeps its
+// logCommandFailure logs a failed write. A failure for the member's own record, which alone keeps its
 // share, is a warning, once until the reason changes or a write succeeds.
-func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
+func (l *loop) logCommandFailure(ctx context.Context, o outcome) {
 	level := slog.LevelDebug
 	reason := o.err.Error()
 	endangersShare := o.command.op == opWrite && !errors.Is(o.err, ErrConflict)
@@ -146,7 +146,7 @@ func (l *loop) processAndLogOutcome(ctx context.Context, o outcome) {
 	l.machine.processCommandResult(l.sinceStart(), o.command, o.written, o.err)
 	switch {
 	case o.err != nil:
-		l.logWriteFailure(ctx, o)
+		l.logCommandFailure(ctx, o)
 	case o.command.op == opWrite:
 		l.loggedFailure = ""
 	case o.command.op == opBury:

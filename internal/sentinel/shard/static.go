@@ -11,7 +11,7 @@ const MaxParts = 1024
 // A Part is one of several fixed parts of a fleet. Nothing ensures that each part has exactly one
 // sentinel. It implements sentinel.Shard.
 type Part struct {
-	share        share
+	share        rendezvousShare
 	count, index int
 }
 
@@ -30,7 +30,7 @@ func NewStaticPart(count, index int) (*Part, error) {
 			others = append(others, strconv.Itoa(i))
 		}
 	}
-	return &Part{share: newShare(strconv.Itoa(index), others), count: count, index: index}, nil
+	return &Part{share: newRendezvousShare(strconv.Itoa(index), others), count: count, index: index}, nil
 }
 
 // String returns the name of the part, such as "part 0/3".

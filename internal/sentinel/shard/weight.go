@@ -41,15 +41,15 @@ func mixBits(x uint64) uint64 {
 // the same hash, whatever other owners they count in.
 //
 // The zero value contains everything.
-type share struct {
+type rendezvousShare struct {
 	own    uint64
 	before []uint64 // others that win a tie
 	after  []uint64 // others that lose a tie
 }
 
-// newShare returns the share of self among others, which do not contain self.
-func newShare(self string, others []string) share {
-	s := share{own: hashID([]byte(self))}
+// newRendezvousShare returns the share of self among others, which do not contain self.
+func newRendezvousShare(self string, others []string) rendezvousShare {
+	s := rendezvousShare{own: hashID([]byte(self))}
 	for _, other := range others {
 		if other < self {
 			s.before = append(s.before, hashID([]byte(other)))
@@ -60,7 +60,7 @@ func newShare(self string, others []string) share {
 	return s
 }
 
-func (s *share) containsHash(idHash uint64) bool {
+func (s *rendezvousShare) containsHash(idHash uint64) bool {
 	own := computeOwnerWeight(s.own, idHash)
 	for _, other := range s.before {
 		if computeOwnerWeight(other, idHash) >= own {

@@ -86,18 +86,18 @@ func (r *itemReader) readItemField(name []byte) (err error) {
 	res := &r.item.Resource
 	switch string(name) {
 	case "id":
-		r.item.ID, err = r.readStringOrNull("id")
+		r.item.ID, err = r.readStringOrRecordFault("id")
 		return err
 	case "generation":
-		_, err = r.readIntegerOrNull(&res.Generation, "generation")
+		_, err = r.readIntegerOrRecordFault(&res.Generation, "generation")
 		return err
 	case "status":
 		return r.readObjectOrNull("status", r.readStatusField)
 	case "created_time", "createdTime":
-		r.created, err = r.readStringOrNull("created_time")
+		r.created, err = r.readStringOrRecordFault("created_time")
 		return err
 	case "updated_time", "updatedTime":
-		r.updated, err = r.readStringOrNull("updated_time")
+		r.updated, err = r.readStringOrRecordFault("updated_time")
 		return err
 	case "href":
 		r.given.href = true
@@ -119,18 +119,18 @@ func (r *itemReader) readStatusField(name []byte) (err error) {
 	res := &r.item.Resource
 	switch string(name) {
 	case "phase":
-		v, err := r.readStringOrNull("status.phase")
+		v, err := r.readStringOrRecordFault("status.phase")
 		res.Phase, r.given.phase = r.words.internString(v), v != nil
 		return err
 	case "observed_generation", "observedGeneration":
-		r.given.observed, err = r.readIntegerOrNull(&res.ObservedGeneration, "status.observed_generation")
+		r.given.observed, err = r.readIntegerOrRecordFault(&res.ObservedGeneration, "status.observed_generation")
 		return err
 	case "last_updated_time", "lastUpdatedTime":
-		return r.readTimeOrNull(&res.LastUpdated, "status.last_updated_time")
+		return r.readTimeOrRecordFault(&res.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		return r.readTimeOrNull(&res.LastTransition, "status.last_transition_time")
+		return r.readTimeOrRecordFault(&res.LastTransition, "status.last_transition_time")
 	case "updated_at", "updatedAt":
-		r.updatedAt, err = r.readStringOrNull("status.updated_at")
+		r.updatedAt, err = r.readStringOrRecordFault("status.updated_at")
 		return err
 	case "conditions":
 		return r.keepRawConditions()
@@ -146,7 +146,7 @@ func (r *itemReader) readMetadataField(name []byte) error {
 }
 
 // readStringOrNull reads a string; null counts as the empty string.
-func (r *itemReader) readStringOrNull(path string) (value []byte, err error) {
+func (r *itemReader) readStringOrRecordFault(path string) (value []byte, err error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -162,8 +162,8 @@ func (r *itemReader) readStringOrNull(path string) (value []byte, err error) {
 	return text, nil
 }
 
-// readIntegerOrNull reads an integer, and reports whether there is one; null counts as 0 and none.
-func (r *itemReader) readIntegerOrNull(target *int64, path string) (given bool, err error) {
+// readIntegerOrRecordFault reads an integer, and reports whether there is one; null counts as 0 and none.
+func (r *itemReader) readIntegerOrRecordFault(target *int64, path string) (given bool, err error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return false, err
@@ -190,9 +190,9 @@ func parseJSONInteger(number []byte) (n int64, ok bool) {
 	return int64(f), true
 }
 
-// readTimeOrNull reads a time; null and an invalid time count as the zero time.
-func (r *itemReader) readTimeOrNull(target *time.Time, path string) error {
-	text, err := r.readStringOrNull(path)
+// readTimeOrRecordFault reads a time; null and an invalid time count as the zero time.
+func (r *itemReader) readTimeOrRecordFault(target *time.Time, path string) error {
+	text, err := r.readStringOrRecordFault(path)
 	*target = time.Time{} // the last of duplicate values counts
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func (r *itemReader) readLabels(target *[]label, path string) error {
 	r.item.HasLabels = true
 	*target = (*target)[:0]
 	return r.readObjectOrNull(path, func(key []byte) error {
-		value, err := r.readStringOrNull("labels")
+		value, err := r.readStringOrRecordFault("labels")
 		*target = append(*target, label{key: key, value: value})
 		return err
 	})

@@ -173,22 +173,22 @@ func (r *conditionReader) readConditionField(name []byte) (err error) {
 	c := &r.condition
 	switch string(name) {
 	case "type":
-		c.kind, err = r.readStringOrNull("type")
+		c.kind, err = r.readStringOrSetWrongField("type")
 	case "status":
-		c.status, err = r.readStringOrNull("status")
+		c.status, err = r.readStringOrSetWrongField("status")
 	case "observed_generation", "observedGeneration":
-		err = r.readObservedGeneration()
+		err = r.readGenerationOrSetWrongField()
 	case "last_updated_time", "lastUpdatedTime":
-		c.updated, err = r.readStringOrNull("last_updated_time")
+		c.updated, err = r.readStringOrSetWrongField("last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		c.transition, err = r.readStringOrNull("last_transition_time")
+		c.transition, err = r.readStringOrSetWrongField("last_transition_time")
 	default:
 		err = r.in.skipValue()
 	}
 	return err
 }
 
-func (r *conditionReader) readStringOrNull(field string) ([]byte, error) {
+func (r *conditionReader) readStringOrSetWrongField(field string) ([]byte, error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (r *conditionReader) readStringOrNull(field string) ([]byte, error) {
 	return r.in.unquoteLastString(v), nil
 }
 
-func (r *conditionReader) readObservedGeneration() error {
+func (r *conditionReader) readGenerationOrSetWrongField() error {
 	v, err := r.in.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err

@@ -7,13 +7,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// probeCapabilities detects the features of a server that does not support tokens.
-func (v *server) probeCapabilities(ctx context.Context) error {
+// probePagingAndFilters detects the features of a server that does not support tokens.
+func (v *server) probePagingAndFilters(ctx context.Context) error {
 	traits := serverTraits{way: byNumber, supportsOrder: true}
 
 	// Request the last resources by id. One of them may be a sample for the test of the filter.
 	var sample selector.Selector
-	takeSample := func(it *Item) { setSampleFromLabels(v.cfg.Selector, it, &sample) }
+	takeSample := func(it *Item) { setSampleToOneLabel(v.cfg.Selector, it, &sample) }
 	pageSize := min(defaultPublicPage, v.pageSize())
 	top, err := v.sendProbeRequest(ctx, pageSize, url.Values{"order": {"id desc"}}, takeSample)
 	if isRequestRefused(err) {
@@ -156,9 +156,9 @@ func (v *server) probeFilterParameter(
 	return true, nil
 }
 
-// setSampleFromLabels makes sample select a resource by a label that the selector uses, if the
+// setSampleToOneLabel makes sample select a resource by a label that the selector uses, if the
 // resource has one. The value of the label may be any. A sample that can be a search is preferred.
-func setSampleFromLabels(selects selector.Selector, it *Item, sample *selector.Selector) {
+func setSampleToOneLabel(selects selector.Selector, it *Item, sample *selector.Selector) {
 	for _, requirement := range selects.Requirements() {
 		value, hasLabel := it.Labels.Get(requirement.Key)
 		comparesValue := requirement.Op == selector.Equals || requirement.Op == selector.In

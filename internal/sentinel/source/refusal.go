@@ -13,7 +13,7 @@ func (w *pageWalk) adaptToRefusal(ctx context.Context, page fetchedPage) (retryA
 	}
 	way := w.server.traits.way
 	if way == byToken {
-		return w.probeAfterRefusal(ctx, page)
+		return w.probeAndRestartAfterRefusal(ctx, page)
 	}
 	if w.server.shrinkPageSizeToStatedLimit(page.cause) {
 		if way == byID {
@@ -27,14 +27,14 @@ func (w *pageWalk) adaptToRefusal(ctx context.Context, page fetchedPage) (retryA
 	return w.server.firstPlace(), true, nil
 }
 
-// probeAfterRefusal detects the features of a server that refused its first request with a limit. A
+// probeAndRestartAfterRefusal detects the features of a server that refused its first request with a limit. A
 // server that is known to have tokens refused it for another reason.
-func (w *pageWalk) probeAfterRefusal(ctx context.Context, page fetchedPage) (retryAt Place, retry bool, err error) {
+func (w *pageWalk) probeAndRestartAfterRefusal(ctx context.Context, page fetchedPage) (retryAt Place, retry bool, err error) {
 	hasTokens := w.server.cfg.Flavour != FlavourAuto || *w.server.flavour.Load() == FlavourFleetloop
 	if hasTokens || page.At.Later() {
 		return Place{}, false, page.err
 	}
-	if err := w.server.probeCapabilities(ctx); err != nil {
+	if err := w.server.probePagingAndFilters(ctx); err != nil {
 		return Place{}, false, errors.Join(page.err, err)
 	}
 	return w.server.firstPlace(), true, nil

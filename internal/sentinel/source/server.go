@@ -77,7 +77,7 @@ func (v *server) probeAndResolveStart(ctx context.Context, start Place) (Place, 
 		v.resetTraits()
 	}
 	if v.traits.way != byToken && !v.traits.detected {
-		if err := v.probeCapabilities(ctx); err != nil {
+		if err := v.probePagingAndFilters(ctx); err != nil {
 			return Place{}, fmt.Errorf("list %s: probe the API: %w", v.cfg.Collection, err)
 		}
 	}
@@ -107,7 +107,7 @@ func (v *server) detectPagingWithoutTokens(ctx context.Context) error {
 		v.setTraitsAndForgetPages(serverTraits{way: byNumber, detected: true, labels: v.traits.labels})
 		return nil
 	}
-	return v.probeCapabilities(ctx)
+	return v.probePagingAndFilters(ctx)
 }
 
 // fallBackToPageNumbers switches to page numbers, which every server without tokens supports.

@@ -118,7 +118,7 @@ func (w *pageWalk) rememberPageAndAdvance(
 		return known.next, true, w.detectTokenCycle(page.At, known.next)
 	}
 
-	next, more, err = w.nextPlaceOrRestart(ctx, page.At, envelope)
+	next, more, err = w.nextPlaceOrRestartDifferently(ctx, page.At, envelope)
 	if err != nil || !w.useTags || w.restarted {
 		return next, more, err
 	}
@@ -148,15 +148,15 @@ type rememberedPage struct {
 
 // replaceRememberedPage replaces what is known about a page that has changed. If its next page is
 // another one now, the previous next page is forgotten.
-func (v *server) replaceRememberedPage(page Page, current rememberedPage) {
+func (v *server) replaceRememberedPage(page Page, replacement rememberedPage) {
 	previous, isKnown := v.tags[page.At]
-	hasOtherNext := previous.next != current.next || current.last
+	hasOtherNext := previous.next != replacement.next || replacement.last
 	if isKnown && !previous.last && hasOtherNext {
 		delete(v.tags, previous.next)
 	}
 	delete(v.tags, page.At)
-	if current.tag != "" && len(v.tags) < maxRemembered {
-		v.tags[page.At] = current
+	if replacement.tag != "" && len(v.tags) < maxRemembered {
+		v.tags[page.At] = replacement
 	}
 }
 
@@ -165,9 +165,9 @@ func (v *server) forgetUnreadPages() {
 	maps.DeleteFunc(v.tags, func(_ Place, page rememberedPage) bool { return page.walk != v.walks })
 }
 
-// nextPlaceOrRestart returns the place after a page that was read, and false at the end. If the page
+// nextPlaceOrRestartDifferently returns the place after a page that was read, and false at the end. If the page
 // shows that the server does not support the way of paging, the list restarts in another way.
-func (w *pageWalk) nextPlaceOrRestart(
+func (w *pageWalk) nextPlaceOrRestartDifferently(
 	ctx context.Context, current Place, envelope Envelope,
 ) (next Place, more bool, err error) {
 	if envelope.Bare {
@@ -177,7 +177,7 @@ func (w *pageWalk) nextPlaceOrRestart(
 	case byNumber:
 		return w.advanceByNumber(current, envelope)
 	case byID:
-		next, more = w.advanceByIDOrRestart(ctx, current, envelope)
+		next, more = w.advanceByIDOrRestartByNumber(ctx, current, envelope)
 		return next, more, nil
 	case byToken:
 	}
@@ -195,9 +195,9 @@ func (w *pageWalk) advanceByNumber(current Place, envelope Envelope) (next Place
 	return next, more, nil
 }
 
-// advanceByIDOrRestart returns the place after a page by id. If the page does not match the request,
+// advanceByIDOrRestartByNumber returns the place after a page by id. If the page does not match the request,
 // the list restarts by number.
-func (w *pageWalk) advanceByIDOrRestart(ctx context.Context, current Place, envelope Envelope) (next Place, more bool) {
+func (w *pageWalk) advanceByIDOrRestartByNumber(ctx context.Context, current Place, envelope Envelope) (next Place, more bool) {
 	next, more, consistent := w.server.traits.nextPlaceByID(current, envelope)
 	if !consistent {
 		w.restarted = true

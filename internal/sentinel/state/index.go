@@ -185,7 +185,7 @@ func (x *DueIndex) takeOverdueIDs(nowStep uint32, limit int, retryStep uint32) (
 	queue := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
 	for i := range x.shards {
 		if x.shards[i].earliest <= nowStep {
-			queue.collectOverdue(i, nowStep)
+			queue.countAndKeepMostOverdue(i, nowStep)
 		}
 	}
 	queue.sortAndTrimToLimit()
@@ -242,7 +242,7 @@ func (x *DueIndex) listNotDueInShard(shard int, nowStep uint32) (entries []waiti
 // MergeLookupResult stores the result of a lookup of a resource that TakeOverdue returned with the
 // same retryAt. The result replaces the entry unless another source has updated it since; then the
 // earlier time wins. A resource that was removed meanwhile stays removed. A zero due means now.
-func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, retryAt time.Time) {
+func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, retryAtWhenTaken time.Time) {
 	key, dueStep := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -251,7 +251,7 @@ func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, r
 	if !found {
 		return
 	}
-	if shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAt)) {
+	if shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAtWhenTaken)) {
 		shard.overwriteEntry(slot, dueStep, class)
 		return
 	}
@@ -262,13 +262,13 @@ func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, r
 // RemoveUnlessUpdated removes a resource that a lookup did not find. TakeOverdue must have returned
 // it with the same retryAt. RemoveUnlessUpdated does nothing if another source has updated the
 // resource since: it may have come back.
-func (x *DueIndex) RemoveUnlessUpdated(id []byte, retryAt time.Time) (removed bool) {
+func (x *DueIndex) RemoveUnlessUpdated(id []byte, retryAtWhenTaken time.Time) (removed bool) {
 	key := x.newKey(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	shard := &x.shards[key.shard]
 	slot, found := shard.findKeyOrFreeSlot(key)
-	if !found || !shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAt)) {
+	if !found || !shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAtWhenTaken)) {
 		return false
 	}
 	shard.deleteWithBackwardShift(slot)

@@ -146,9 +146,9 @@ func (m *Memory) MarkInFlight(key ResourceKey, generation int64, round uint32) {
 	e.inFlight = compactGeneration(generation)
 }
 
-// MarkConfirmed records that a broker has the event about a generation, which was requested from
+// MarkConfirmedUnlessOvertaken records that a broker has the event about a generation, which was requested from
 // the API at requestedAt.
-func (m *Memory) MarkConfirmed(key ResourceKey, generation int64, requestedAt time.Time) {
+func (m *Memory) MarkConfirmedUnlessOvertaken(key ResourceKey, generation int64, requestedAt time.Time) {
 	confirmedAt := time.Since(m.born)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,21 +31,21 @@ func TestMemory(t *testing.T) {
 		want("given up", 7, 2, PublishState{})
 		m.MarkInFlight(k, 7, 2)
 		at := time.Now()
-		m.MarkConfirmed(k, 7, at)
+		m.MarkConfirmedUnlessOvertaken(k, 7, at)
 		time.Sleep(time.Minute)
 		confirmed := PublishState{Last: decision.ConfirmedEvent{Generation: 7, At: at}}
 		want("confirmed", 7, 3, confirmed)
 
 		m.MarkInFlight(k, 8, 3)
 		before := time.Now().Add(-2 * time.Minute)
-		m.MarkConfirmed(k, 6, before)
+		m.MarkConfirmedUnlessOvertaken(k, 6, before)
 		want("an older generation does not land for the one on its way", 8, 4, PublishState{Last: confirmed.Last, InFlight: true})
 		m.MarkFailed(k, 8)
 		want("an older generation, asked for before the last confirm and confirmed after it", 7, 4, confirmed)
 		if was := m.RecallPublishState(k, 6, before, 4); !was.InFlight {
 			t.Errorf("an older generation, asked for before the last confirm: %+v, want it overtaken", was)
 		}
-		m.MarkConfirmed(k, 6, time.Now())
+		m.MarkConfirmedUnlessOvertaken(k, 6, time.Now())
 		want("an API that went back", 6, 4, PublishState{Last: decision.ConfirmedEvent{Generation: 6, At: time.Now()}})
 	})
 }
@@ -55,8 +55,8 @@ func TestMemory(t *testing.T) {
 func TestMemoryForgets(t *testing.T) {
 	m := NewMemory(10)
 	a, b := m.HashID([]byte("a")), m.HashID([]byte("b"))
-	m.MarkConfirmed(a, 1, time.Now())
-	m.MarkConfirmed(b, 1, time.Now())
+	m.MarkConfirmedUnlessOvertaken(a, 1, time.Now())
+	m.MarkConfirmedUnlessOvertaken(b, 1, time.Now())
 	for round := uint32(2); round < 20; round++ {
 		m.RecallPublishState(a, 1, time.Now(), round)
 		want := 2
@@ -78,7 +78,7 @@ func TestMemoryKeepsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(10)
 		k := m.HashID([]byte("a"))
-		m.MarkConfirmed(k, 7, time.Now())
+		m.MarkConfirmedUnlessOvertaken(k, 7, time.Now())
 		m.ScheduleForget(k)
 		if m.PurgeExpiredAndGetLongestWait(time.Now()); m.RecallPublishState(k, 7, time.Now(), 1).Last.At.IsZero() {
 			t.Error("the announcement is forgotten with its answer")
@@ -87,7 +87,7 @@ func TestMemoryKeepsAnswers(t *testing.T) {
 		if m.PurgeExpiredAndGetLongestWait(time.Now()); m.Len() != 0 {
 			t.Error("the announcement is never forgotten")
 		}
-		m.MarkConfirmed(k, 7, time.Now())
+		m.MarkConfirmedUnlessOvertaken(k, 7, time.Now())
 		if m.ForgetResource(k); m.Len() != 0 {
 			t.Error("a resource that is gone is kept")
 		}
@@ -99,7 +99,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 100 {
 		k := m.HashID(fmt.Append(nil, i))
 		m.MarkInFlight(k, 1, 1)
-		m.MarkConfirmed(k, 1, time.Now())
+		m.MarkConfirmedUnlessOvertaken(k, 1, time.Now())
 		if was := m.RecallPublishState(k, 1, time.Now(), 1); was.Last.At.IsZero() || !was.Claimed {
 			t.Fatalf("entry %d is not there", i)
 		}
@@ -119,7 +119,7 @@ func TestMemoryIsSmall(t *testing.T) {
 	for i := range 2 * most {
 		k := m.HashID(binary.BigEndian.AppendUint64(id[:0], uint64(i)))
 		m.MarkInFlight(k, 1, 1)
-		m.MarkConfirmed(k, 1, time.Now())
+		m.MarkConfirmedUnlessOvertaken(k, 1, time.Now())
 	}
 	if n := m.EndLapAndEvictUnused(); n != most {
 		t.Errorf("%d entries, want %d", n, most)

@@ -21,10 +21,10 @@ type overdueEntry struct {
 	shard uint8
 }
 
-// collectOverdue scans a shard and counts its overdue resources. Afterwards the shard's earliest is
+// countAndKeepMostOverdue scans a shard and counts its overdue resources. Afterwards the shard's earliest is
 // that of the other resources: those in the queue are taken, and those that are left behind lower
 // it again.
-func (q *overdueQueue) collectOverdue(shard int, nowStep uint32) {
+func (q *overdueQueue) countAndKeepMostOverdue(shard int, nowStep uint32) {
 	s := &q.shards[shard]
 	s.earliest = neverDue
 	for i, due := range s.due {

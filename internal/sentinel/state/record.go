@@ -127,7 +127,7 @@ func (r *DecisionRecord) RecordDecision(id []byte, entry DecisionEntry) {
 	} else {
 		r.unlinkResource(res)
 	}
-	r.linkAsNewest(res)
+	r.linkResourceAsNewest(res)
 	res.noted = entry.At.UnixMilli()
 	res.mergeOrAddDecision(&entry)
 }
@@ -285,7 +285,7 @@ func (res *resourceRecord) listNewestFirst() []DecisionEntry {
 	return list
 }
 
-func (r *DecisionRecord) linkAsNewest(res *resourceRecord) {
+func (r *DecisionRecord) linkResourceAsNewest(res *resourceRecord) {
 	res.newer, res.older = nil, r.newest
 	if r.newest != nil {
 		r.newest.newer = res

@@ -96,7 +96,7 @@ func NewRecordHandler(recordsByWatch map[string]*DecisionRecord) http.Handler {
 		}
 		id := query.Get("id")
 		if id == "" {
-			response.Resources = listLatestDecisions(recordsByWatch, limit)
+			response.Resources = listLatestOfAllWatches(recordsByWatch, limit)
 		} else {
 			response.Resources = findDecisions(recordsByWatch, id)
 			if len(response.Resources) == 0 {
@@ -134,7 +134,7 @@ func findDecisions(recordsByWatch map[string]*DecisionRecord, id string) []Serve
 	return found
 }
 
-func listLatestDecisions(recordsByWatch map[string]*DecisionRecord, limit int) []ServedDecisions {
+func listLatestOfAllWatches(recordsByWatch map[string]*DecisionRecord, limit int) []ServedDecisions {
 	type watchedResource struct {
 		watch    string
 		resource RecordedResource

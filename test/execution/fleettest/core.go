@@ -23,7 +23,7 @@ func RunCoreTests(t *testing.T) {
 	for name, test := range map[string]func(*Fleet){
 		"Scale":              testScaleDeployment,
 		"Approval":           testApproval,
-		"Boolean":            testApprovalReceivedField,
+		"Boolean":            testApproveByReceivedField,
 		"FourEyes":           testRequesterCannotApprove,
 		"Assistant":          testAssistantNeedsAnotherPerson,
 		"Rejection":          testRejection,
@@ -40,11 +40,11 @@ func RunCoreTests(t *testing.T) {
 		"InvalidSecrets":     testImagePullSecretPrecondition,
 		"SecretsUnknown":     testSecretsUnknownWithoutRole,
 		"PermissionsOK":      testPermissionsOKFollowsRoleBinding,
-		"NothingIsTold":      testNoPasswordDisclosed,
+		"NothingIsTold":      testNoTargetPasswordDisclosed,
 		"Rollback":           testRollback,
 		"RollbackRefused":    testRollbackRefusedAfterChange,
 		"CancelWaiting":      testCancelWaitingForApproval,
-		"Finalize":           testFinalize,
+		"Finalize":           testFinalizeCommandCompletes,
 		"NoWayBack":          testNoRollbackOfRestart,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +169,8 @@ func testApproval(f *Fleet) {
 	}
 }
 
-// testApprovalReceivedField approves with spec.approvalReceived, as in the specification.
-func testApprovalReceivedField(f *Fleet) {
+// testApproveByReceivedField approves with spec.approvalReceived, as in the specification.
+func testApproveByReceivedField(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
@@ -321,7 +321,7 @@ func testCancelWaitingForApproval(f *Fleet) {
 	wantNoJob(f, name)
 }
 
-func testFinalize(f *Fleet) {
+func testFinalizeCommandCompletes(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", name})

@@ -90,7 +90,7 @@ type shared struct {
 
 func newShared(kind Kind) *shared {
 	s := &shared{kind: kind, said: func() string { return "" }}
-	s.start = sync.OnceValue(s.buildAndStartCluster)
+	s.start = sync.OnceValue(s.buildBinariesAndStartCluster)
 	return s
 }
 
@@ -112,8 +112,8 @@ func (s *shared) closeAll() error {
 	return first
 }
 
-// buildAndStartCluster starts the cluster and its node.
-func (s *shared) buildAndStartCluster() error {
+// buildBinariesAndStartCluster starts the cluster and its node.
+func (s *shared) buildBinariesAndStartCluster() error {
 	ctx := context.Background()
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	if err := s.buildBinaries(ctx); err != nil {

@@ -183,9 +183,9 @@ func awaitDeploymentReadAccess(f *Fleet, act *action.Action, namespace string, a
 	})
 }
 
-// testNoPasswordDisclosed makes a condition print its whole input. The status, the events and the log must
+// testNoTargetPasswordDisclosed makes a condition print its whole input. The status, the events and the log must
 // not contain anything that alice may not read.
-func testNoPasswordDisclosed(f *Fleet) {
+func testNoTargetPasswordDisclosed(f *Fleet) {
 	name := uniqueName(f)
 	const password = "hunter2-of-the-shop"
 	d := f.CreateDeploymentAndAwaitObserved(f.Cheap, name, 3)

@@ -95,7 +95,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.NewDatabaseURL(tb)}
+	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.NewMigratedDatabaseURL(tb)}
 	f.createNamespacesAndObjects()
 	switch {
 	case o.NoController:
@@ -132,7 +132,7 @@ func (f *Fleet) createNamespacesAndObjects() {
 			f.createObjectWithCleanup(o)
 		}
 	}
-	for _, o := range append(accounts.SecretLookupObjects(), accounts.SecretLookupBindings(f.Cheap)...) {
+	for _, o := range append(accounts.SecretLookupAccountAndRole(), accounts.SecretLookupRoleBindings(f.Cheap)...) {
 		f.createObjectWithCleanup(o)
 	}
 	f.bindUserRoles()
@@ -205,7 +205,7 @@ func (f *Fleet) SetPolicies(over map[string]string) {
 func (f *Fleet) bindUserRoles() {
 	f.Helper()
 	users := map[string][]string{v1alpha1.ApproverRole: {Requester, Approver, Other}}
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		f.createObjectWithCleanup(role)
 		users[role.Name] = []string{Requester}
 	}
@@ -222,9 +222,9 @@ func (f *Fleet) bindUserRoles() {
 	}
 }
 
-// GrantExecutionVerbs gives a user only the given verbs on executions, and waits until the API server enforces
+// GrantExecutionVerbsAndAwait gives a user only the given verbs on executions, and waits until the API server enforces
 // them.
-func (f *Fleet) GrantExecutionVerbs(user string, verbs ...string) {
+func (f *Fleet) GrantExecutionVerbsAndAwait(user string, verbs ...string) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
 	f.createObjectWithCleanup(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})

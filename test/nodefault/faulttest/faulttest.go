@@ -103,8 +103,8 @@ type Cluster struct {
 	token   string // path of the token file
 }
 
-// NewTestCluster returns a cluster without nodes for a test. It does not start the controller.
-func NewTestCluster(tb testing.TB) *Cluster {
+// UseSharedCluster returns a cluster without nodes for a test. It does not start the controller.
+func UseSharedCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), janitor.AddToScheme(scheme)); err != nil {

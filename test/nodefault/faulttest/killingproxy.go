@@ -113,7 +113,7 @@ func (w *KillingProxy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has disconnected
 	}
-	die, answered := w.CountWriteAndCheckKill(describeWrite(r), r.URL.Path, body)
+	die, answered := w.CountWriteAndCheckKill(describeWriteKind(r), r.URL.Path, body)
 	if die != nil && answered {
 		w.sendAndDiscardResponse(r, body)
 	}
@@ -155,9 +155,9 @@ func (w *KillingProxy) sendAndDiscardResponse(r *http.Request, body []byte) {
 	_ = resp.Body.Close() // no data is lost: the body was only read
 }
 
-// describeWrite returns the kind of a write: the verb, the resource with its subresource, and
+// describeWriteKind returns the kind of a write: the verb, the resource with its subresource, and
 // the writer if it is the outbox.
-func describeWrite(r *http.Request) string {
+func describeWriteKind(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "api" {
 		parts = parts[2:]

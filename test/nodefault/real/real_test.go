@@ -69,7 +69,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 	if impossible != nil {
 		t.Fatalf("%v; NODE=off leaves these tests out", impossible)
 	}
-	c := faulttest.NewTestCluster(t)
+	c := faulttest.UseSharedCluster(t)
 	startNode(t)
 	node := onlyNode(c)
 	ns := kubebedtest.Namespace(t)

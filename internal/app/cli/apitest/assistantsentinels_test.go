@@ -170,7 +170,7 @@ func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestAssistantsOfTenants(t *testing.T) {
 	t.Parallel()
 	issuer := consoletest.StartIssuer(t)
-	url := newAPIWith(t, pgtest.NewDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, Issuers: []auth.Issuer{{Issuer: issuer.URL, Audience: consoletest.ClientID, ViewerRole: "viewer"}}})
+	url := newAPIWith(t, pgtest.NewMigratedDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, Issuers: []auth.Issuer{{Issuer: issuer.URL, Audience: consoletest.ClientID, ViewerRole: "viewer"}}})
 	tokenOf := func(subject, tenant, role string) string {
 		issuer.Change = func(claims map[string]any) {
 			claims["sub"], claims["tenant"], claims["roles"] = subject, tenant, role

@@ -108,7 +108,7 @@ func TestDoctorOnWeakServer(t *testing.T) {
 	p.wantFindings(cli.CodeOK, nil, "the server does not authenticate requests; start fleet-api with --auth-mode=bearer")
 
 	tokens := writeFile(t, "tokens.yaml", "tokens:\n- {token: vera-token, subject: vera, roles: [viewer]}\n- {token: nobody-token, subject: nobody, roles: [system]}\n")
-	p.env["FLEETLOOP_SERVER"] = newAPIWith(t, pgtest.NewDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})
+	p.env["FLEETLOOP_SERVER"] = newAPIWith(t, pgtest.NewMigratedDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})
 	p.env["FLEETLOOP_TOKEN"] = "vera-token"
 	p.wantFindings(cli.CodeOK, nil)
 	p.sees(p.runs(cli.CodeOK, "", "doctor"), "note     clusters: you may not create, patch, delete them", "why: \"vera\" has the role viewer", "fix: if you need it, ask an administrator for a tenant or the role operator")

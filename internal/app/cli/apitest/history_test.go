@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // newAPI starts a fleet API on a separate database and returns its URL.
 func newAPI(t *testing.T) string {
 	t.Helper()
-	return newAPIOn(t, pgtest.NewDatabaseURL(t))
+	return newAPIOn(t, pgtest.NewMigratedDatabaseURL(t))
 }
 
 // newAPIOn starts a fleet API on a database and gives its URL.
@@ -117,7 +117,7 @@ func newAdapters(t *testing.T, url string) {
 		running.Wait()
 		client.CloseIdle()
 	})
-	for _, cfg := range sampleadapter.SampleConfigs(sampleadapter.Config{FailureRate: 0.2, Seed: 1}) {
+	for _, cfg := range sampleadapter.ChainedSampleConfigs(sampleadapter.Config{FailureRate: 0.2, Seed: 1}) {
 		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: nudger{client}, Fleet: client.Reporter()})
 		if err != nil {
 			t.Fatal(err)

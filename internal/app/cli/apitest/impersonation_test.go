@@ -12,7 +12,7 @@ import (
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	tokens := writeFile(t, "tokens.yaml", "tokens:\n- {token: root-token, subject: root, roles: [operator]}\n- {token: bob-token, subject: bob, tenant: red}\n")
-	u := user{t, newAPIWith(t, pgtest.NewDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})}
+	u := user{t, newAPIWith(t, pgtest.NewMigratedDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})}
 	run := func(who string, code int, stdin string, args ...string) (out, errOut string) {
 		t.Helper()
 		return u.wantRun(code, stdin, append(args, "--token-file", writeFile(t, who, who+"-token"))...)

@@ -75,7 +75,7 @@ func newIssuerAPI(t *testing.T) (*consoletest.Issuer, string) {
 	t.Helper()
 	issuer := consoletest.StartIssuer(t)
 	issuer.Change = func(claims map[string]any) { claims["roles"], claims["tenant"] = "operators", "payments" }
-	return issuer, newAPIWith(t, pgtest.NewDatabaseURL(t), auth.Config{
+	return issuer, newAPIWith(t, pgtest.NewMigratedDatabaseURL(t), auth.Config{
 		Mode:    auth.ModeBearer,
 		Issuers: []auth.Issuer{{Issuer: issuer.URL, Audience: consoletest.ClientID, OperatorRole: "operators"}},
 	})

@@ -18,7 +18,7 @@ import (
 // TestSyncs looks after a fleet of which some does not come to Gardener.
 func TestSyncs(t *testing.T) {
 	t.Parallel()
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestSyncs(t *testing.T) {
 // TestTop shows the counts and what is stuck of a real server.
 func TestTop(t *testing.T) {
 	t.Parallel()
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	u := user{t, newAPIOn(t, database)}
 	u.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
 	_, errOut := u.wantRun(cli.CodeFailed, "", "top")

@@ -14,7 +14,7 @@ import (
 // authentication. Other users see the tenant that was searched.
 func TestTokensOverOldData(t *testing.T) {
 	t.Parallel()
-	database := pgtest.NewDatabaseURL(t)
+	database := pgtest.NewMigratedDatabaseURL(t)
 	user{t, newAPIOn(t, database)}.wantRun(cli.CodeOK, fleet[1:], "create", "-f", "-")
 
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ spec: {replicas: 3}
 func newTokenAPI(t *testing.T) string {
 	t.Helper()
 	tokens := writeFile(t, "tokens.yaml", "tokens:\n- {token: alice-token, subject: alice, tenant: red}\n- {token: bob-token, subject: bob, tenant: red}\n")
-	return newAPIWith(t, pgtest.NewDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})
+	return newAPIWith(t, pgtest.NewMigratedDatabaseURL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})
 }
 
 // writeFile writes a file in a new folder and returns its path.

@@ -42,7 +42,7 @@ func runCLI(t *testing.T, database string, args ...string) (stdout, stderr strin
 // newAudit is a database with two executions, of which one failed.
 func newAudit(t *testing.T) (url string) {
 	t.Helper()
-	url = pgtest.NewDatabaseURL(t)
+	url = pgtest.NewMigratedDatabaseURL(t)
 	cfg := pgtest.Config(url)
 	cfg.Role = postgres.RoleExecutionController
 	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler))

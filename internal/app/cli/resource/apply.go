@@ -36,10 +36,10 @@ type Desired struct {
 	Spec        json.RawMessage   `json:"spec"`
 }
 
-// MergeApplied returns what a document makes of the live resource. Fields of the document are set. Fields
+// ThreeWayMerge returns what a document makes of the live resource. Fields of the document are set. Fields
 // that the last apply set and the document lacks are removed. All other fields are kept. Lists are replaced as a
 // whole, and null removes a field.
-func MergeApplied(live v1.Resource, d Document) (Desired, error) {
+func ThreeWayMerge(live v1.Resource, d Document) (Desired, error) {
 	// The fields that the last apply set.
 	var last appliedFields
 	if text := live.Annotations[AppliedFieldsAnnotation]; text != "" {
@@ -66,7 +66,7 @@ func MergeApplied(live v1.Resource, d Document) (Desired, error) {
 
 	// The fields that this apply sets, for the next one.
 	now := appliedFields{Labels: treeOfKeys(d.Labels), Annotations: treeOfKeys(annotations)}
-	if now.Spec, err = treeOfObject(d.Spec); err != nil {
+	if now.Spec, err = treeOfObjectKeys(d.Spec); err != nil {
 		return Desired{}, err
 	}
 	text, err := json.Marshal(now)
@@ -165,8 +165,8 @@ func treeOfKeys(values map[string]string) fieldTree {
 	return tree
 }
 
-// treeOfObject returns the fields of an object that are not null.
-func treeOfObject(raw json.RawMessage) (fieldTree, error) {
+// treeOfObjectKeys returns the fields of an object that are not null.
+func treeOfObjectKeys(raw json.RawMessage) (fieldTree, error) {
 	fields, _, err := decodeObject(raw)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func treeOfObject(raw json.RawMessage) (fieldTree, error) {
 		if string(bytes.TrimSpace(value)) == "null" {
 			continue
 		}
-		if tree[key], err = treeOfObject(value); err != nil {
+		if tree[key], err = treeOfObjectKeys(value); err != nil {
 			return nil, err
 		}
 	}

@@ -17,9 +17,9 @@ import (
 func NewChangePrinter(w io.Writer, format string, streaming bool, o PrintOptions) Printer[v1.ChangeEvent] {
 	switch {
 	case streaming && format == terminal.FormatJSON:
-		return changeLines{w}
+		return changeJSONLines{w}
 	case streaming && format == terminal.FormatYAML:
-		return changeDocuments{w}
+		return changeYAMLDocuments{w}
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
 		return itemPrinter[v1.ChangeEvent]{NewPrinter(w, format, Kind{}, o), changeItem}
 	}
@@ -41,10 +41,10 @@ func changeItem(e v1.ChangeEvent) (Item, error) {
 	return Item{Raw: bytes.TrimSpace(raw)}, err
 }
 
-// changeLines writes one JSON object per line.
-type changeLines struct{ w io.Writer }
+// changeJSONLines writes one JSON object per line.
+type changeJSONLines struct{ w io.Writer }
 
-func (p changeLines) Write(events []v1.ChangeEvent) error {
+func (p changeJSONLines) Write(events []v1.ChangeEvent) error {
 	for i := range events {
 		line, err := changeJSON(&events[i])
 		if err != nil {
@@ -57,12 +57,12 @@ func (p changeLines) Write(events []v1.ChangeEvent) error {
 	return nil
 }
 
-func (changeLines) Close() error { return nil }
+func (changeJSONLines) Close() error { return nil }
 
-// changeDocuments writes one YAML document per event.
-type changeDocuments struct{ w io.Writer }
+// changeYAMLDocuments writes one YAML document per event.
+type changeYAMLDocuments struct{ w io.Writer }
 
-func (p changeDocuments) Write(events []v1.ChangeEvent) error {
+func (p changeYAMLDocuments) Write(events []v1.ChangeEvent) error {
 	for i := range events {
 		raw, err := changeJSON(&events[i])
 		if err != nil {
@@ -79,7 +79,7 @@ func (p changeDocuments) Write(events []v1.ChangeEvent) error {
 	return nil
 }
 
-func (changeDocuments) Close() error { return nil }
+func (changeYAMLDocuments) Close() error { return nil }
 
 func changeColumns() []column[v1.ChangeEvent] {
 	return []column[v1.ChangeEvent]{
@@ -89,7 +89,7 @@ func changeColumns() []column[v1.ChangeEvent] {
 		{head: "AGE", cell: func(e *v1.ChangeEvent, now time.Time) string { return terminal.Since(now, e.Timestamp) }},
 		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
 		{head: "OBJECT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return describeTarget(e) }},
-		{head: "ACTION", style: changeStyle, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
+		{head: "ACTION", style: changeOutcomeStyle, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
 		{head: "ACTOR", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
 		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},
 		{head: "SESSION", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Session }},
@@ -106,7 +106,7 @@ func describeTarget(e *v1.ChangeEvent) string {
 	return e.Subject
 }
 
-func changeStyle(e *v1.ChangeEvent) terminal.Style {
+func changeOutcomeStyle(e *v1.ChangeEvent) terminal.Style {
 	switch {
 	case e.Outcome == "failed":
 		return terminal.Bad

@@ -170,12 +170,12 @@ type rawDocument struct {
 
 func splitDocuments(name string, data []byte) ([]rawDocument, error) {
 	if looksLikeJSON(data) {
-		return splitJSONDocuments(name, data)
+		return splitJSONDocumentsAndLists(name, data)
 	}
-	return splitYAMLDocuments(name, data)
+	return splitYAMLDocumentsAndLists(name, data)
 }
 
-func splitJSONDocuments(name string, data []byte) ([]rawDocument, error) {
+func splitJSONDocumentsAndLists(name string, data []byte) ([]rawDocument, error) {
 	var list []rawDocument
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for {
@@ -192,7 +192,7 @@ func splitJSONDocuments(name string, data []byte) ([]rawDocument, error) {
 	}
 }
 
-func splitYAMLDocuments(name string, data []byte) ([]rawDocument, error) {
+func splitYAMLDocumentsAndLists(name string, data []byte) ([]rawDocument, error) {
 	var list []rawDocument
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {

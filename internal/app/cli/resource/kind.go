@@ -109,12 +109,12 @@ func (r Ref) String() string {
 // ParseRefs reads either a kind and names of it, or any number of kind/name. Parent is the parent
 // of all of them, empty for any. Without names it selects every resource of the kind, and refs is
 // empty.
-func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
+func ParseRefs(args []string, parent string) (firstKind Kind, refs []Ref, err error) {
 	if len(args) == 0 {
 		return Kind{}, nil, fmt.Errorf("give a resource kind: %s", strings.Join(Collections(), ", "))
 	}
 	if strings.Contains(args[0], "/") {
-		refs, err = parseKindsAndNames(args, parent)
+		refs, err = parseSlashSeparatedRefs(args, parent)
 		if err != nil {
 			return Kind{}, nil, err
 		}
@@ -134,8 +134,8 @@ func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 	return kind, refs, nil
 }
 
-// parseKindsAndNames reads arguments of the form kind/name.
-func parseKindsAndNames(args []string, parent string) ([]Ref, error) {
+// parseSlashSeparatedRefs reads arguments of the form kind/name.
+func parseSlashSeparatedRefs(args []string, parent string) ([]Ref, error) {
 	var refs []Ref
 	for _, arg := range args {
 		prefix, name, ok := strings.Cut(arg, "/")

@@ -41,7 +41,7 @@ func NewPrinter(w io.Writer, format string, k Kind, o PrintOptions) Printer[Item
 	case terminal.FormatYAML:
 		return &yamlPrinter{w: w, single: o.Single}
 	case terminal.FormatName:
-		return namePrinter{w}
+		return nameOrIDPrinter{w}
 	}
 	return newTablePrinter(w, format, resourceColumns(k), o)
 }
@@ -146,11 +146,11 @@ func (p *yamlPrinter) Close() error {
 	return err
 }
 
-// namePrinter writes names that other commands accept as arguments. For a child it writes the ID,
+// nameOrIDPrinter writes names that other commands accept as arguments. For a child it writes the ID,
 // because its name is ambiguous without its parent.
-type namePrinter struct{ w io.Writer }
+type nameOrIDPrinter struct{ w io.Writer }
 
-func (p namePrinter) Write(items []Item) error {
+func (p nameOrIDPrinter) Write(items []Item) error {
 	var b strings.Builder
 	for _, i := range items {
 		name := i.Resource.Name
@@ -163,4 +163,4 @@ func (p namePrinter) Write(items []Item) error {
 	return err
 }
 
-func (namePrinter) Close() error { return nil }
+func (nameOrIDPrinter) Close() error { return nil }

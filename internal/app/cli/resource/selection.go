@@ -75,7 +75,7 @@ func ListPages(ctx context.Context, client *fleetclient.Client, sel Selection) i
 }
 
 // decodePage reads one page. Next is the start of the following page, empty on the last one.
-func (sel Selection) decodePage(body []byte, query url.Values) (items []Item, next string, err error) {
+func (sel Selection) decodePage(body []byte, requestQuery url.Values) (items []Item, continueToken string, err error) {
 	var page struct {
 		Items    []json.RawMessage `json:"items"`
 		Continue string            `json:"continue"`
@@ -83,7 +83,7 @@ func (sel Selection) decodePage(body []byte, query url.Values) (items []Item, ne
 	if err := json.Unmarshal(body, &page); err != nil {
 		return nil, "", err
 	}
-	if page.Continue != "" && page.Continue == query.Get("continue") {
+	if page.Continue != "" && page.Continue == requestQuery.Get("continue") {
 		return nil, "", fmt.Errorf("the fleet API returned the same page twice, so the list is incomplete; retry, or upgrade the fleet API")
 	}
 	for _, raw := range page.Items {

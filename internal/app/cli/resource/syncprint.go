@@ -30,7 +30,7 @@ func SyncItem(s v1.ClusterSync) (Item, error) {
 	return Item{Raw: raw, Kind: k, Resource: v1.Resource{ID: s.ClusterID, Kind: k.Name, Name: s.Name}}, nil
 }
 
-func syncColumns(wide bool) []column[v1.ClusterSync] {
+func syncColumns(fullErrors bool) []column[v1.ClusterSync] {
 	return []column[v1.ClusterSync]{
 		{head: "NAME", cell: func(s *v1.ClusterSync, _ time.Time) string { return s.Name }},
 		{head: "STATE", style: syncStyle, cell: func(s *v1.ClusterSync, _ time.Time) string { return string(s.State) }},
@@ -45,10 +45,10 @@ func syncColumns(wide bool) []column[v1.ClusterSync] {
 		{head: "ID", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
 		{head: "ERROR CLASS", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
 		{head: "ERROR", cell: func(s *v1.ClusterSync, _ time.Time) string {
-			if wide {
-				return formatWaitOrError(s)
+			if fullErrors {
+				return formatPauseWaitOrError(s)
 			}
-			return truncateText(formatWaitOrError(s))
+			return truncateText(formatPauseWaitOrError(s))
 		}},
 	}
 }
@@ -82,9 +82,9 @@ func formatPendingAction(s *v1.ClusterSync) string {
 	return "apply"
 }
 
-// formatWaitOrError returns the pause, or why a cluster waits, or else the last error of the sync. Without either it
+// formatPauseWaitOrError returns the pause, or why a cluster waits, or else the last error of the sync. Without either it
 // returns the error that Gardener reports.
-func formatWaitOrError(s *v1.ClusterSync) string {
+func formatPauseWaitOrError(s *v1.ClusterSync) string {
 	text := s.Error
 	if s.Pause != nil {
 		text = "paused " + formatPause(s.Pause, func(t time.Time) string { return t.UTC().Format(time.RFC3339) })

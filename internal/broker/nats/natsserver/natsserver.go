@@ -47,9 +47,9 @@ type Server struct {
 	dir    string
 }
 
-// NewEmbeddedBroker returns a broker with an embedded server, which runs as long as the broker
+// NewBrokerStartingServerOnRun returns a broker with an embedded server, which runs as long as the broker
 // does. The configuration of the broker has no URL.
-func NewEmbeddedBroker(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broker, error) {
+func NewBrokerStartingServerOnRun(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broker, error) {
 	return nats.NewEmbedded(brokerCfg, func() (nats.Server, error) {
 		s, err := Start(cfg, log)
 		if err != nil {
