@@ -95,10 +95,9 @@ func (w *attemptState) buildResult(err error) Result {
 			h = &halt{code: CodeTransient, message: err.Error()}
 		}
 		result.Code, result.Message = h.code, h.message
-		endedEarly := h.code == CodeDeadline || h.code == CodeCancelled
-		if endedEarly && w.sender.unsure && !w.run.dry {
-			// The attempt ended before it read the target. A cancelled result must not
-			// suggest that nothing was done.
+		endedUnread := h.code == CodeDeadline || h.code == CodeCancelled || h.code == CodeTransient
+		if endedUnread && w.sender.unsure && !w.run.dry {
+			// The attempt ended before it read the target. Its result must not suggest that nothing was done.
 			result.Changed = true
 			result.Message += "; the result of the last request is unknown: check the target before you retry"
 		}

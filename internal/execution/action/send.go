@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,7 +53,8 @@ func (s *stepSender) sendStepWithRetry(ctx context.Context, step v1alpha1.PlanSt
 			s.unsure = false
 		} else if isTransient(err) {
 			s.lost = true
-			s.unsure = s.unsure || !apierrors.IsTooManyRequests(err)
+			isUnsent := apierrors.IsTooManyRequests(err) || errors.Is(err, syscall.ECONNREFUSED)
+			s.unsure = s.unsure || !isUnsent
 		}
 		return err
 	})

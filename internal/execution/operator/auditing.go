@@ -47,11 +47,15 @@ type auditReconciler struct {
 	deleted    deletedCache
 	log        *slog.Logger
 	now        func() time.Time
+
+	begin   sync.Once
+	begunAt time.Time // when this process began to reconcile
 }
 
 // Reconcile brings the audit of all executions of a name up to date, the existing one and deleted
 // ones.
 func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	a.begin.Do(func() { a.begunAt = a.now() })
 	deletionsLeft := a.recordPendingDeletions(ctx, req.NamespacedName)
 	result, err := a.syncAudit(ctx, req)
 	if deletionsLeft && err == nil {
@@ -127,7 +131,7 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	}
 
 	// Before its finalizer goes, a deleted execution reports its result and delivers its events.
-	if deleted && (mayStillReportResult(ke, a.now().Add(-deletedEndDelay)) || hasUndeliveredEvents(ke, a.now())) {
+	if deleted && (a.isEndAwaited(ke) || hasUndeliveredEvents(ke, a.now())) {
 		return reconcile.Result{RequeueAfter: deletedPollInterval}, nil
 	}
 	err = a.markRecordedAndRemoveFinalizer(ctx, ke)
@@ -135,6 +139,16 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
 	return reconcile.Result{}, wrapFinalizerErrorUnlessGone(err)
+}
+
+// isEndAwaited reports whether the controller may still store the end of a deleted execution. It may have begun long
+// after the deletion.
+func (a *auditReconciler) isEndAwaited(ke *v1alpha1.KubernetesExecution) bool {
+	since := ke.DeletionTimestamp.Time
+	if a.begunAt.After(since) {
+		since = a.begunAt
+	}
+	return mayHaveUnstoredEnd(ke) && a.now().Before(since.Add(deletionGracePeriod+deletedEndDelay))
 }
 
 // markRecordedAndRemoveFinalizer sets the condition AuditRecorded and removes the finalizer.

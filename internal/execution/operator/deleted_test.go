@@ -256,8 +256,10 @@ func TestAuditWaitsForTheEndOfDeleted(t *testing.T) {
 	w.look(w.newReconciler(Config{Audited: true}))
 	w.remove("a")
 	a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
+	a.begin.Do(func() {})
 	for after, kept := range map[time.Duration]bool{deletionGracePeriod: true, deletionGracePeriod + deletedEndDelay: false} {
 		w.now = w.get("a").DeletionTimestamp.Add(after)
+		a.begunAt = w.now.Add(-after)
 		fault := w.fault
 		w.fault = func(string, bool) error { return errCrash } // it would remove the finalizer
 		_, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})

@@ -112,6 +112,12 @@ func (e *ending) requeueUntilResultAfterDeletion(ctx context.Context, state *rec
 		state.ke.Spec.Cancel = true
 		return false, runSteps(ctx, state, executingSteps(e.running))
 	}
+	return false, e.adoptJobOrEndUnchanged(ctx, state)
+}
+
+// adoptJobOrEndUnchanged adopts the Job that an earlier process started and did not record. Without one, the deleted
+// execution ends, because nothing was changed.
+func (e *ending) adoptJobOrEndUnchanged(ctx context.Context, state *reconcileState) error {
 	noJob, err := e.launch.adoptExistingJob(ctx, state)
 	if err == nil && noJob {
 		failExecution(state, execution.Failure{
@@ -119,14 +125,17 @@ func (e *ending) requeueUntilResultAfterDeletion(ctx context.Context, state *rec
 			Message: "the execution was deleted before anything was changed",
 		})
 	}
-	return false, err
+	return err
 }
 
 // endAfterDeletionGrace ends a deleted execution whose action did not stop in time, so that the audit and
 // the sinks receive an end.
 func (e *ending) endAfterDeletionGrace(ctx context.Context, state *reconcileState) (proceed bool, err error) {
-	if state.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(state.ke.Finalizers, v1alpha1.Finalizer) {
+	if !mayHaveUnstoredEnd(state.ke) {
 		return true, nil
+	}
+	if state.ke.Status.Phase != v1alpha1.PhaseExecuting {
+		return false, e.adoptJobOrEndUnchanged(ctx, state)
 	}
 
 	// The action may have ended just now.
@@ -183,9 +192,15 @@ func hasUndeliveredEvents(ke *v1alpha1.KubernetesExecution, now time.Time) bool 
 // mayStillReportResult reports whether a deleted execution may still report a result: it has the finalizer,
 // so its action runs or was about to start.
 func mayStillReportResult(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
+	return mayHaveUnstoredEnd(ke) && now.Before(ke.DeletionTimestamp.Add(deletionGracePeriod))
+}
+
+// mayHaveUnstoredEnd reports whether an execution has the finalizer and no end, although its action runs, was about to
+// start, or was started by a process that did not record it.
+func mayHaveUnstoredEnd(ke *v1alpha1.KubernetesExecution) bool {
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
-		return slices.Contains(ke.Finalizers, v1alpha1.Finalizer) && now.Before(ke.DeletionTimestamp.Add(deletionGracePeriod))
+		return slices.Contains(ke.Finalizers, v1alpha1.Finalizer)
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
 	}
 	return false

@@ -3,10 +3,12 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -91,7 +93,7 @@ func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Obs
 	overdue := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
 	switch {
 	case !state.now.Before(overdue):
-		return r.suspendOverdueJob(ctx, state, j, observed)
+		return r.stopOverdueJob(ctx, state, j, overdue)
 	case state.ke.Spec.Cancel:
 		return r.cancelJob(ctx, state, j, observed)
 	}
@@ -111,17 +113,29 @@ func deletedJobFailure(ke *v1alpha1.KubernetesExecution) *execution.Failure {
 	}
 }
 
-// suspendOverdueJob suspends a Job that Kubernetes did not stop at its deadline, and returns it as failed.
-func (r *running) suspendOverdueJob(
-	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
+// stopOverdueJob stops a Job that Kubernetes did not stop at its deadline, and its Pods, which only a running Job
+// controller would stop. The Job counts as failed once its Pods have ended, or after a grace period.
+func (r *running) stopOverdueJob(
+	ctx context.Context, state *reconcileState, j *batchv1.Job, overdue time.Time,
 ) (job.Observation, error) {
 	// The cache may be stale, in particular after an outage of the host cluster.
 	pods, err := r.runs.jobs.Pods(ctx, j, true)
 	if err != nil {
+		return job.Observation{}, err
+	}
+	observed := job.Observe(j, pods, state.now)
+	if hasEnded(observed) {
+		return observed, nil
+	}
+	if err := r.runs.suspendJob(ctx, j); err != nil {
 		return observed, err
 	}
-	if latest := job.Observe(j, pods, state.now); hasEnded(latest) {
-		return latest, nil
+	if err := r.runs.stopPods(ctx, pods); err != nil {
+		return observed, err
+	}
+	if slices.ContainsFunc(pods, isPodActive) && state.now.Before(overdue.Add(overdueStopGrace)) {
+		state.requeueIn(time.Second)
+		return observed, nil
 	}
 	observed.State = job.Failed
 	observed.Failure = &execution.Failure{
@@ -129,8 +143,11 @@ func (r *running) suspendOverdueJob(
 		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. "+
 			"It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
 	}
-	return observed, r.runs.suspendJob(ctx, j)
+	return observed, nil
 }
+
+// overdueStopGrace is how long the Pods of an overdue Job may take to end.
+const overdueStopGrace = time.Minute
 
 // slowStartAfter is how long a Pod may take to start before the status shows the reason.
 const slowStartAfter = 30 * time.Second
@@ -160,7 +177,8 @@ func setSlowStartMessage(state *reconcileState, j *batchv1.Job, observed job.Obs
 }
 
 // cancelJob stops the Pod of a Job and waits for its result. A Job without a Pod is suspended, so
-// that it creates none.
+// that it creates none. The Job controller may have created one that is not in the cache yet, and not in the counts of
+// the Job: the Job has stopped when that controller reports it as suspended and no Pod is left.
 func (r *running) cancelJob(
 	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
 ) (job.Observation, error) {
@@ -170,7 +188,15 @@ func (r *running) cancelJob(
 	if err := r.runs.suspendJob(ctx, j); err != nil {
 		return observed, err
 	}
-	if !isSuspendedWithoutPods(j) {
+	pods, err := r.runs.jobs.Pods(ctx, j, true)
+	if err != nil {
+		return observed, err
+	}
+	observed = job.Observe(j, pods, state.now)
+	if hasEnded(observed) {
+		return observed, nil
+	}
+	if !job.IsSuspended(j) || slices.ContainsFunc(pods, isPodActive) {
 		state.requeueIn(time.Second) // changes wake it; this covers a missed one
 		return job.Observation{}, nil
 	}
@@ -185,11 +211,9 @@ func (r *running) cancelJob(
 	return job.Observation{State: job.Failed, Failure: &failure, Started: observed.Started}, nil
 }
 
-// isSuspendedWithoutPods reports whether a Job is suspended and its Pods have ended.
-func isSuspendedWithoutPods(j *batchv1.Job) bool {
-	suspended := j.Spec.Suspend != nil && *j.Spec.Suspend
-	terminating := j.Status.Terminating != nil && *j.Status.Terminating > 0
-	return suspended && j.Status.Active == 0 && !terminating
+// isPodActive reports whether the container of a Pod runs or may still start.
+func isPodActive(pod corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
 // stopPodByDeadline stops a running Pod once.
@@ -199,15 +223,8 @@ func (r *running) stopPodByDeadline(ctx context.Context, state *reconcileState, 
 		return err
 	}
 	state.requeueIn(time.Second) // changes wake it; this covers a missed one
-	for i := range pods {
-		pod := &pods[i]
-		deadline := pod.Spec.ActiveDeadlineSeconds
-		stopped := !pod.DeletionTimestamp.IsZero() || deadline != nil && *deadline <= 1 // as StopPod sets it
-		if pod.Name == podName && !stopped {
-			return r.runs.jobs.StopPod(ctx, pod)
-		}
-	}
-	return nil
+	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return pod.Name != podName })
+	return r.runs.stopPods(ctx, pods)
 }
 
 // storeRunResult stores the result of a run. If the action failed, the execution ends.
@@ -231,7 +248,9 @@ func (r *running) storeRunResult(state *reconcileState, observed job.Observation
 	}
 	conditionReason := toConditionReason(detailOrReason(failure))
 	setCondition(state, v1alpha1.ConditionExecuted, metav1.ConditionFalse, conditionReason, failure.Message)
-	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
+	mayHaveChangedTarget := results.ResourcesAffectedCount > 0 ||
+		failure.Detail == v1alpha1.DetailResultUnknown || failure.Detail == v1alpha1.DetailPartiallyExecuted
+	if mayHaveChangedTarget {
 		status.RollbackInformation = status.Plan.Rollback // for users who find that the target was changed
 	}
 	failExecution(state, failure)

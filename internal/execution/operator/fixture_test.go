@@ -50,6 +50,8 @@ type fixture struct {
 	postWait time.Duration
 	window   time.Duration // for which an execution is rollback_ready
 
+	noJobController bool // nothing reports Jobs as suspended
+
 	// fault is called before (before=true) and after each write. An error from it
 	// is what the operator gets.
 	fault func(what string, before bool) error
@@ -371,6 +373,9 @@ func (s storedJobs) PatchSpec(_ context.Context, j *batchv1.Job, spec map[string
 		}
 		if suspend, ok := spec["suspend"].(bool); ok {
 			stored.Spec.Suspend = &suspend
+			if suspend && !s.w.noJobController {
+				stored.Status.Conditions = append(stored.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue})
+			}
 		}
 		return nil
 	})

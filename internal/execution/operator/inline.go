@@ -44,9 +44,10 @@ func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Obs
 	attempt := run.tries + 1
 	if !known {
 		attempt++ // an attempt of an earlier operator may exist
+		run.earlier.ResultLost = true
 	}
 	// The attempt is remembered before it starts, so that a repeat is never taken for the first.
-	r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt})
+	r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt, earlier: run.earlier})
 	result := action.Execute(ctx, client, state.ke.Status.Plan, action.Run{
 		Subject:  planSubject(state.ke),
 		Attempt:  attempt,
@@ -56,6 +57,8 @@ func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Obs
 		return job.Observation{}, context.Cause(ctx)
 	}
 	if result.Code.Retry() && attempt <= maxActionRetries(state.ke, a) {
+		run.earlier.Changed = run.earlier.Changed || result.Changed
+		r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt, earlier: run.earlier})
 		state.requeueIn(inlineRetryDelay(attempt))
 		return job.Observation{}, nil
 	}
@@ -69,7 +72,7 @@ func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Obs
 	}
 	if result.Code != action.CodeOK {
 		observed.State = job.Failed
-		observed.Failure = job.FailureFromResult(&result)
+		observed.Failure = run.earlier.AddTo(job.FailureFromResult(&result))
 	}
 	r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt, result: &observed})
 	return observed, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -32,8 +33,9 @@ type runs struct {
 
 // inlineRun is the state of an inline action, which only this process knows.
 type inlineRun struct {
-	tries  int32            // attempts that were started
-	result *job.Observation // the result until it is written
+	tries   int32             // attempts that were started
+	earlier job.OtherAttempts // what the attempts that have ended did
+	result  *job.Observation  // the result until it is written
 }
 
 // actionJobName returns the name of the Job that runs an execution.
@@ -153,6 +155,22 @@ func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
 		return nil
 	}
 	return r.jobs.PatchSpec(ctx, j, map[string]any{"suspend": true})
+}
+
+// stopPods stops the Pods that have not ended, each once.
+func (r *runs) stopPods(ctx context.Context, pods []corev1.Pod) error {
+	for i := range pods {
+		pod := &pods[i]
+		deadline := pod.Spec.ActiveDeadlineSeconds
+		isStopped := !pod.DeletionTimestamp.IsZero() || deadline != nil && *deadline <= 1 // as StopPod sets it
+		if isStopped || !isPodActive(*pod) {
+			continue
+		}
+		if err := r.jobs.StopPod(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setTTLOfExecutionJobs sets a TTL on the Jobs of an execution, because their results are stored.

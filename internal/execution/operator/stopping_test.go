@@ -1,0 +1,97 @@
+package operator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
+
+// addPendingPod adds a Pod to the Job of an execution. The cache does not have it.
+func addPendingPod(w *fixture, r *reconciler, j *batchv1.Job) {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: j.Name + "-1"}}
+	pod.Status.Phase = corev1.PodPending
+	w.pods[j.UID] = []corev1.Pod{pod}
+	r.runs.jobs = podless{storedJobs{w}}
+}
+
+// TestCancelledWhileItsPodStarts verifies that a cancelled execution ends only once the Job controller reports its Job as
+// suspended and no Pod of it can run. Before, neither the counts of the Job nor the cache have a Pod that was just created.
+func TestCancelledWhileItsPodStarts(t *testing.T) {
+	w := newFixture()
+	w.noJobController = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.look(r)
+	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+
+	j := w.jobs[actionJobName(w.get("a"))]
+	addPendingPod(w, r, j)
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+
+	delete(w.pods, j.UID)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+}
+
+// TestOverduePodIsStopped verifies that the Pod of an overdue Job is stopped without the Job controller, and that the
+// execution keeps its target busy while the Pod may still run.
+func TestOverduePodIsStopped(t *testing.T) {
+	w := newFixture()
+	w.noJobController = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.look(r)
+	j := w.jobs[actionJobName(w.get("a"))]
+	addPendingPod(w, r, j)
+
+	w.now = w.now.Add(time.Hour)
+	j.CreationTimestamp = metav1.NewTime(w.now.Add(-jobTimeout(j) - jobOverdueAfter))
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	if deadline := w.pods[j.UID][0].Spec.ActiveDeadlineSeconds; deadline == nil || *deadline != 1 {
+		t.Errorf("the Pod has the deadline %v, want one that has passed", deadline)
+	}
+	w.now = w.now.Add(overdueStopGrace)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
+}
+
+// TestDeletedLongBeforeTheController verifies that a Job that a killed controller started, and did not record, is
+// recorded although its execution was deleted long before the next controller began.
+func TestDeletedLongBeforeTheController(t *testing.T) {
+	w := newFixture()
+	w.fault = func(what string, before bool) error {
+		if what == "status executing" && before {
+			return errCrash
+		}
+		return nil
+	}
+	w.create("a", "web", nil)
+	if _, err := w.reconcile(w.newReconciler(Config{Audited: true}), "a"); !errors.Is(err, errCrash) {
+		t.Logf("it was killed with %v", err)
+	}
+	w.fault = func(string, bool) error { return nil }
+	name := actionJobName(w.get("a"))
+	if w.jobs[name] == nil {
+		t.Fatal("there is no Job")
+	}
+	w.remove("a")
+	w.now = w.now.Add(time.Hour)
+	r := w.newReconciler(Config{Audited: true})
+	w.look(r)
+	ke := w.get("a")
+	if ke == nil || ke.Status.ExecutionResults == nil || ke.Status.ExecutionResults.JobName != name {
+		t.Fatalf("the run is not recorded: %+v", ke)
+	}
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
+}
