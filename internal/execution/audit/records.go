@@ -20,15 +20,16 @@ const (
 	seqValidated
 	seqApprovalRequested
 
-	seqDecisions = 10 // one per approval or rejection
-	seqStarted   = 50
-	seqAttempts  = 51 // one per attempt
-	seqResult    = 70
-	seqRollback  = 71
-	seqEnded     = 72
-	seqDeleted   = 73
+	seqDecisions   = 10 // one per approval or rejection
+	seqDeniedLater = 49 // the policies denied the plan although the checks had passed
+	seqStarted     = 50
+	seqAttempts    = 51 // one per attempt
+	seqResult      = 70
+	seqRollback    = 71
+	seqEnded       = 72
+	seqDeleted     = 73
 
-	maxDecisions = seqStarted - seqDecisions
+	maxDecisions = seqDeniedLater - seqDecisions
 	maxAttempts  = seqResult - seqAttempts
 )
 
@@ -100,6 +101,7 @@ func (s *recordBuilder) buildRecords() []Record {
 	s.addRequestRecord()
 	s.addCheckRecords()
 	s.addApprovalRecords()
+	s.addLaterDenialRecord()
 	s.addRunRecords()
 	s.addEndAndDeletionRecords()
 	return s.records
@@ -158,20 +160,46 @@ func (s *recordBuilder) addCheckRecords() {
 	if !over {
 		return
 	}
-	v := s.ke.Status.ValidationResults
-	hash, policy := s.planAndPolicyHash()
-	if v != nil && v.PolicyValidation != nil {
-		p := v.PolicyValidation
-		r := Record{Outcome: OutcomeDenied, PolicyHash: cmp.Or(p.PolicyHash, policy), PlanHash: hash}
-		if p.Allowed {
-			r.Outcome = OutcomeAllowed
-		}
-		s.addRecord(seqPolicyDecided, PolicyDecided, at, r, policyPayload(s.redact, p))
+	switch decision := s.policyDecision(); {
+	case decision == nil:
+	case passed && !decision.Allowed:
+		// The status no longer has the first decision, which allowed the plan.
+		s.addRecord(seqPolicyDecided, PolicyDecided, at, Record{Outcome: OutcomeAllowed}, payloadObject{})
+	default:
+		s.addPolicyRecord(seqPolicyDecided, at, decision)
 	}
 	if passed {
+		hash, policy := s.planAndPolicyHash()
 		r := Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}
-		s.addRecord(seqValidated, Validated, at, r, s.validationPayload(v))
+		s.addRecord(seqValidated, Validated, at, r, s.validationPayload(s.ke.Status.ValidationResults))
 	}
+}
+
+// addLaterDenialRecord adds the decision of policies that denied the plan after the checks had passed.
+func (s *recordBuilder) addLaterDenialRecord() {
+	decision := s.policyDecision()
+	_, over, passed := s.checksOutcome()
+	deniedLater := passed && decision != nil && !decision.Allowed
+	if over && deniedLater && execution.IsFinal(s.ke.Status.Phase) {
+		s.addPolicyRecord(seqDeniedLater, s.at[v1alpha1.PhaseFailed], decision)
+	}
+}
+
+// policyDecision returns the latest decision of the policies, or nil.
+func (s *recordBuilder) policyDecision() *v1alpha1.PolicyValidation {
+	if s.ke.Status.ValidationResults == nil {
+		return nil
+	}
+	return s.ke.Status.ValidationResults.PolicyValidation
+}
+
+func (s *recordBuilder) addPolicyRecord(seq int, at time.Time, decision *v1alpha1.PolicyValidation) {
+	hash, policy := s.planAndPolicyHash()
+	r := Record{Outcome: OutcomeDenied, PolicyHash: cmp.Or(decision.PolicyHash, policy), PlanHash: hash}
+	if decision.Allowed {
+		r.Outcome = OutcomeAllowed
+	}
+	s.addRecord(seq, PolicyDecided, at, r, policyPayload(s.redact, decision))
 }
 
 func (s *recordBuilder) addApprovalRecords() {

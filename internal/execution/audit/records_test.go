@@ -108,6 +108,16 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 			check(ke, false)
 			fail(ke, v1alpha1.ReasonValidationError, 2)
 		}, []string{asked, "2 policy_decided +2s " + controller + " Denied//", "72 failed +2s " + controller + " Failed/validation_error/"}},
+		"DeniedLater": {"the policies allowed the first plan, and denied the one before the start", func(ke *v1alpha1.KubernetesExecution) {
+			enter(ke, v1alpha1.PhaseValidating, 1)
+			check(ke, true)
+			enter(ke, v1alpha1.PhaseValidated, 2)
+			check(ke, false)
+			fail(ke, v1alpha1.ReasonValidationError, 5)
+		}, []string{
+			asked, "2 policy_decided +2s " + controller + " Allowed//", "3 validated +2s " + controller + " Passed//plan-1",
+			"49 policy_decided +5s " + controller + " Denied//plan-1", "72 failed +5s " + controller + " Failed/validation_error/plan-1",
+		}},
 		"Invalid": {"the policy was not asked", func(ke *v1alpha1.KubernetesExecution) {
 			enter(ke, v1alpha1.PhaseValidating, 1)
 			fail(ke, v1alpha1.ReasonValidationError, 2)

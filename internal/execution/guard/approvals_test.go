@@ -140,6 +140,12 @@ func attacksOnApprovals() map[string]attack {
 			[]string{"approvals/phase", "approvals/ticked"},
 			"create another execution if it is still needed",
 		},
+		"RejectedOnceApproved": {
+			"it would have no effect, and its author would believe that the action is stopped", &given{approved: true},
+			decides(adam, adam, "Reject", hash), merges(adam, `{"spec":{"cancel":true}}`),
+			[]string{"approvals/approved"},
+			"to stop it, set spec.cancel",
+		},
 		"OfAnOldPlan": {
 			"somebody looked at another", &given{},
 			decides(adam, adam, "Approve", oldHash), decides(adam, adam, "Approve", hash),

@@ -26,6 +26,7 @@ type given struct {
 	spec       map[string]any
 	anonymous  bool   // it does not say who asked
 	phase      string // empty is waiting_approval
+	approved   bool   // the approvals are counted, and it waits for its target
 	noPlan     bool
 	fourEyes   bool
 	groups     []string
@@ -85,9 +86,13 @@ func (g given) make(w *fixture) string {
 }
 
 func (g given) status(phase string) map[string]any {
+	state := v1alpha1.ApprovalPending
+	if g.approved {
+		state = v1alpha1.ApprovalApproved
+	}
 	status := map[string]any{
 		"phase":    phase,
-		"approval": map[string]any{"state": v1alpha1.ApprovalPending, "required": true, "requiredCount": int64(2), "requesterCannotApprove": g.fourEyes, "groups": append([]string{}, g.groups...)},
+		"approval": map[string]any{"state": state, "required": true, "requiredCount": int64(2), "requesterCannotApprove": g.fourEyes, "groups": append([]string{}, g.groups...)},
 	}
 	if !g.noPlan {
 		status["plan"] = map[string]any{

@@ -25,7 +25,7 @@ func ruleNames() map[string][]string {
 	return map[string][]string{
 		"requests":  {"approvals", "received", "ends", "requester", "groups", "execute"},
 		"changes":   {"parameters", "ends", "canceller", "finalizer", "finalizers", "owners"},
-		"approvals": {"phase", "name", "plan", "eyes", "groups", "approve"},
+		"approvals": {"phase", "approved", "name", "plan", "eyes", "groups", "approve"},
 		"status":    {"controller"},
 		"settings":  {"administer", "author"},
 	}

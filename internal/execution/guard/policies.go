@@ -124,6 +124,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "decides", Expression: "size(variables.added) > 0 || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		{Name: "named", Expression: "oldObject.metadata.name"},
 		{Name: "phase", Expression: "oldObject.?status.phase.orValue('')"},
+		{Name: "approved", Expression: "oldObject.?status.approval.state.orValue('') == " + quoteCEL(string(v1alpha1.ApprovalApproved))},
 		{Name: "plan", Expression: "oldObject.?status.plan.hash.orValue('')"},
 		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false) || oldObject.spec.?requestedByAgent.orValue('') != ''"},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
@@ -135,6 +136,11 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		validationRule{
 			unless + "variables.phase == " + quoteCEL(string(v1alpha1.PhaseWaitingApproval)),
 			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet and has no plan: wait for phase waiting_approval' : ' is in phase ' + variables.phase + ' and no longer waiting for approval: create another execution if it is still needed')",
+		},
+		validationRule{
+			// A rejection that is accepted here would have no effect.
+			unless + "!variables.approved",
+			"variables.named + ' is approved already and waits to be executed: to stop it, set spec.cancel, for example with fleetloop exec cancel ' + variables.named",
 		},
 		validationRule{
 			// This also prevents two entries: the second would name another approver.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
 // addPendingPod adds a Pod to the Job of an execution. The cache does not have it.
@@ -94,4 +95,29 @@ func TestDeletedLongBeforeTheController(t *testing.T) {
 		t.Fatalf("the run is not recorded: %+v", ke)
 	}
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
+}
+
+// TestRollbackOfAnUncertainChange verifies that a failed execution keeps its rollback if its target may have changed,
+// although no changed object was counted.
+func TestRollbackOfAnUncertainChange(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code action.Code
+		kept bool
+	}{
+		"Partial":   {action.CodePartial, true},
+		"Forbidden": {action.CodeForbidden, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture()
+			r := w.newReconciler(Config{})
+			w.create("a", "web", nil)
+			w.look(r)
+			w.end("a", tc.code)
+			w.must(t, r, "a")
+			s := w.get("a").Status
+			if s.Phase != v1alpha1.PhaseFailed || (s.RollbackInformation != nil) != tc.kept {
+				t.Errorf("it is %s (%s), with the rollback %v", s.Phase, s.ReasonDetail, s.RollbackInformation)
+			}
+		})
+	}
 }

@@ -74,6 +74,9 @@ func CheckDecidable(ke *v1alpha1.KubernetesExecution, planHashPrefix string) err
 	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
 		return stateErrorf(hint, "execution %q is not waiting for approval: its phase is %s",
 			ke.Name, cmp.Or(ke.Status.Phase, "new"))
+	case ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved:
+		return stateErrorf("fleetloop exec cancel "+ke.Name+"   stops it",
+			"execution %q is approved already and waits to be executed", ke.Name)
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
 		return stateErrorf(hint, "execution %q has no plan to approve or reject", ke.Name)
 	case !strings.HasPrefix(ke.Status.Plan.Hash, planHashPrefix):
