@@ -102,7 +102,10 @@ func ParseTime(text string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(sanitizeLine(text), maxLinkText))
+	return time.Time{}, fmt.Errorf(
+		"time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)",
+		truncateText(sanitizeLine(text), maxLinkText),
+	)
 }
 
 // validateAndNormalizePayload validates a payload and fills in derived fields.

@@ -53,7 +53,10 @@ func redactedFieldChanges(e *ChangeEvent) (kept []FieldChange, omitted int) {
 			continue
 		}
 		secret := isSecretPath(c.Field) // check the full path, because truncation could remove the secret step
-		kept = append(kept, FieldChange{Field: field, Before: sanitizeAndLimitValue(c.Before, secret), After: sanitizeAndLimitValue(c.After, secret)})
+		kept = append(
+			kept,
+			FieldChange{Field: field, Before: sanitizeAndLimitValue(c.Before, secret), After: sanitizeAndLimitValue(c.After, secret)},
+		)
 	}
 	return kept, omitted
 }
@@ -139,7 +142,9 @@ func isSecretName(name string) bool {
 // secretText matches values that are secret regardless of the field name. These are PEM
 // private keys, kubeconfigs, JSON web tokens, credentials of an Authorization header, and
 // URLs with a password.
-var secretText = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY|client-key-data|eyJ[\w-]{8,}\.[\w-]{8,}\.|(?i:\b(?:bearer|basic) [\w+/=.~-]{8,})|[a-zA-Z][\w+.-]*://[^/\s:@]*:[^/\s@]+@`)
+var secretText = regexp.MustCompile(
+	`-----BEGIN [A-Z ]*PRIVATE KEY|client-key-data|eyJ[\w-]{8,}\.[\w-]{8,}\.|(?i:\b(?:bearer|basic) [\w+/=.~-]{8,})|[a-zA-Z][\w+.-]*://[^/\s:@]*:[^/\s@]+@`,
+)
 
 // isSecretText searches for the expression only in a text with a part that each match has. The
 // expression is slow, and a value of a megabyte often has none of the parts.

@@ -65,7 +65,13 @@ func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, er
 		return nil, err
 	}
 	q.addClient(sink, c)
-	return &metrics{events: events, failures: failures, retries: retries.WithLabelValues(sink), took: took.WithLabelValues(sink), queues: q}, nil
+	return &metrics{
+		events:   events,
+		failures: failures,
+		retries:  retries.WithLabelValues(sink),
+		took:     took.WithLabelValues(sink),
+		queues:   q,
+	}, nil
 }
 
 // registerOrReuse registers a collector, or returns the registered one.

@@ -165,7 +165,12 @@ func remedySentence(action string) (described sentence, known bool) {
 	case ActionRebootSent:
 		return sentence{done: "sent the reboot request for", plain: "send the reboot request for", object: nodeNameOrSubject, why: noCause}, true
 	case ActionTerminateSent:
-		return sentence{done: "sent the termination request for", plain: "send the termination request for", object: nodeNameOrSubject, why: noCause}, true
+		return sentence{
+			done:   "sent the termination request for",
+			plain:  "send the termination request for",
+			object: nodeNameOrSubject,
+			why:    noCause,
+		}, true
 	case ActionRebootExecuted:
 		return sentence{done: "rebooted", plain: "reboot", object: describeNode, why: noCause}, true
 	case ActionTerminateExecuted:
@@ -220,7 +225,13 @@ func shootSentence(action string) (described sentence, known bool) {
 	case ActionShootDeleted:
 		return sentence{actor: gardener, done: "deleted", seen: true, object: describeClusterAndShoot, why: noCause}, true
 	case ActionShootReady:
-		return sentence{actor: gardener, done: "reported", seen: true, object: describeClusterAndShoot, why: func(*ChangeEvent) string { return " ready" }}, true
+		return sentence{
+			actor:  gardener,
+			done:   "reported",
+			seen:   true,
+			object: describeClusterAndShoot,
+			why:    func(*ChangeEvent) string { return " ready" },
+		}, true
 	case ActionShootFailed:
 		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: describeClusterAndShoot, why: failureReason}, true
 	}

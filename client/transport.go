@@ -89,7 +89,13 @@ func (c *caller) readBodyOrError(ctx context.Context, r request, resp *http.Resp
 		return dst[:0], a, nil
 	}
 	if kind := resp.Header.Get("Content-Type"); isForeign(kind) {
-		return dst[:0], a, fmt.Errorf("%s: %w: content type %s, want JSON; check that %s is a fleet API", r.operation(), ErrInvalidResponse, kind, c.base)
+		return dst[:0], a, fmt.Errorf(
+			"%s: %w: content type %s, want JSON; check that %s is a fleet API",
+			r.operation(),
+			ErrInvalidResponse,
+			kind,
+			c.base,
+		)
 	}
 	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
 	switch {

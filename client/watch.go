@@ -56,7 +56,12 @@ func watchEvents[T any](ctx context.Context, c *caller, cursor string, open func
 }
 
 // followEventsReconnecting passes on the events after a cursor, and reconnects as Collection.Watch describes.
-func (c *caller) followEventsReconnecting(ctx context.Context, cursor string, open func(cursor string) request, handle func(v1.WatchEvent) error) error {
+func (c *caller) followEventsReconnecting(
+	ctx context.Context,
+	cursor string,
+	open func(cursor string) request,
+	handle func(v1.WatchEvent) error,
+) error {
 	begun, failures := false, 0 // consecutive streams without an event
 	for {
 		r := open(cursor)
@@ -125,7 +130,12 @@ func (c *caller) streamEventsOnce(ctx context.Context, r request, handle func(v1
 		return err
 	}
 	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {
-		return fmt.Errorf("%s: %w: the response is %q, not an event stream; the server does not support watch", r.operation(), errors.ErrUnsupported, kind)
+		return fmt.Errorf(
+			"%s: %w: the response is %q, not an event stream; the server does not support watch",
+			r.operation(),
+			errors.ErrUnsupported,
+			kind,
+		)
 	}
 	body := newSilenceReader(resp.Body, cancel)
 	defer body.stopTimer()

@@ -257,7 +257,10 @@ func checkFailedDeletionRetried(ctx context.Context, b *fixture) error {
 			return err
 		}
 		if statusIn(report, v1.ConditionFinalized) == v1.ConditionTrue {
-			return fmt.Errorf("after a failed cleanup, the report has %v; want no Finalized True. Or Break did not make the cleanup fail", report.Conditions)
+			return fmt.Errorf(
+				"after a failed cleanup, the report has %v; want no Finalized True. Or Break did not make the cleanup fail",
+				report.Conditions,
+			)
 		}
 		repair()
 		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionFinalized); err != nil {

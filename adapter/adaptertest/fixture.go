@@ -173,7 +173,12 @@ func (b *fixture) publishUntilConditionTrue(ctx context.Context, id, condition s
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			return e, fmt.Errorf("no report with %s within %s; the last one has %v. If it needs other adapters, labels or a spec, set Suite.After, Suite.Labels or Suite.Spec", condition, b.Timeout, report.Conditions)
+			return e, fmt.Errorf(
+				"no report with %s within %s; the last one has %v. If it needs other adapters, labels or a spec, set Suite.After, Suite.Labels or Suite.Spec",
+				condition,
+				b.Timeout,
+				report.Conditions,
+			)
 		}
 	}
 }
@@ -219,7 +224,11 @@ func (b *fixture) wantEffects(before, after string) error {
 // wantNewEffects checks that something outside the fleet has changed, if the suite shows effects.
 func (b *fixture) wantNewEffects(before, when string) error {
 	if b.showsEffects && b.Effects(b.id) == before {
-		return fmt.Errorf("%s, but the effects of the adapter are the same as before:\n%s\nThe work was not done, or Effects does not show it", when, before)
+		return fmt.Errorf(
+			"%s, but the effects of the adapter are the same as before:\n%s\nThe work was not done, or Effects does not show it",
+			when,
+			before,
+		)
 	}
 	return nil
 }

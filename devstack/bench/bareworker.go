@@ -165,7 +165,11 @@ order by s.due_at limit 1 for update of s skip locked`
 
 // ProcessDueRowsOneByOne processes due rows one by one on every connection: it locks a row, calls
 // call, marks the row and commits. It ends after maxRows rows, or when none is due.
-func (b *bareWorker) ProcessDueRowsOneByOne(ctx context.Context, maxRows int, callWhileLocked func(context.Context) error) (rows int, err error) {
+func (b *bareWorker) ProcessDueRowsOneByOne(
+	ctx context.Context,
+	maxRows int,
+	callWhileLocked func(context.Context) error,
+) (rows int, err error) {
 	var begun, sum atomic.Int64
 	err = b.forEachConnInParallel(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for begun.Add(1) <= int64(maxRows) {

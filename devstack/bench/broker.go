@@ -9,10 +9,13 @@ import (
 
 // amqpBench measures publishing to RabbitMQ.
 func amqpBench() bench {
-	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		results, err := benchmarkRabbitMQPublish(ctx, io.Discard)
-		return printAndConvertToLines(progress, results), err
-	}}
+	return bench{
+		names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"},
+		run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+			results, err := benchmarkRabbitMQPublish(ctx, io.Discard)
+			return printAndConvertToLines(progress, results), err
+		},
+	}
 }
 
 // natsBench measures publishing to an embedded NATS JetStream.

@@ -50,7 +50,9 @@ func newCloudEvent(number int) *cloudevent.Event {
 		Type:    "com.redhat.hyperfleet.cluster.reconcile",
 		Subject: "0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e",
 		Time:    time.Unix(1_761_048_000, 0).UTC(),
-		Data:    []byte(`{"id":"0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e","kind":"Cluster","href":"/api/hyperfleet/v1/clusters/0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e","generation":7,"reason":"generation changed - new spec to reconcile"}`),
+		Data: []byte(
+			`{"id":"0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e","kind":"Cluster","href":"/api/hyperfleet/v1/clusters/0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e","generation":7,"reason":"generation changed - new spec to reconcile"}`,
+		),
 	}
 }
 
@@ -122,12 +124,23 @@ func (m publishComparison) Run(ctx context.Context) (publishResult, error) {
 	slices.Sort(ratios)
 	return publishResult{
 		Name: m.Name, Want: m.Want, Value: computeMedian(ratios),
-		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", computeMedian(ours), computeMedian(theirs), ratios[0], ratios[publishTurns-1], publishTurns),
+		Detail: fmt.Sprintf(
+			"%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns",
+			computeMedian(ours),
+			computeMedian(theirs),
+			ratios[0],
+			ratios[publishTurns-1],
+			publishTurns,
+		),
 	}, nil
 }
 
 // measureRateAndReset returns events per second.
-func (m publishComparison) measureRateAndReset(ctx context.Context, publish publishFunc, events, window int) (perSecond float64, err error) {
+func (m publishComparison) measureRateAndReset(
+	ctx context.Context,
+	publish publishFunc,
+	events, window int,
+) (perSecond float64, err error) {
 	begin := time.Now()
 	if err := publish(ctx, events, window); err != nil {
 		return 0, err

@@ -17,7 +17,14 @@ import (
 
 // clusterworkerBenches returns the benches of the cluster-worker.
 func clusterworkerBenches() []bench {
-	return []bench{workerSyncBench(), slowCallBench(), shootCreationBench(), triggerCostBench(), commitToCallLatencyBench(), workerIdleQueriesBench()}
+	return []bench{
+		workerSyncBench(),
+		slowCallBench(),
+		shootCreationBench(),
+		triggerCostBench(),
+		commitToCallLatencyBench(),
+		workerIdleQueriesBench(),
+	}
 }
 
 const (

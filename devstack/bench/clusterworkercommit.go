@@ -84,8 +84,18 @@ func (x *commitCost) compareRateWithoutTriggers(ctx context.Context, progress io
 	if err := measureAlternately(ctx, taxTurns, progress, x.bed.owner.MarkAllSynced, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
-	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.CountNotifications()-before, 2*(taxTurns+1)*taxRows)
-	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", medianRatio(bareAll, bareFree), medianRatio(bareSilent, bareFree))
+	_, _ = fmt.Fprintf(
+		progress,
+		"%d notifications for %d changes\n",
+		x.bed.listener.CountNotifications()-before,
+		2*(taxTurns+1)*taxRows,
+	)
+	_, _ = fmt.Fprintf(
+		progress,
+		"of single statements the triggers leave %.2f, and %.2f without notifications\n",
+		medianRatio(bareAll, bareFree),
+		medianRatio(bareSilent, bareFree),
+	)
 	return medianRatio(all, free), nil
 }
 

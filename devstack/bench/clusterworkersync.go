@@ -128,7 +128,11 @@ func (b *syncBed) compareSyncRates(ctx context.Context, progress io.Writer) (vsB
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	bare := newTimedVariant(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.CompleteAllDueRows(ctx, syncBatch) })
+	bare := newTimedVariant(
+		fmt.Sprintf("the bare statements for %d rows at a time", syncBatch),
+		syncRows,
+		func(ctx context.Context) (int, error) { return one.CompleteAllDueRows(ctx, syncBatch) },
+	)
 	rows := newTimedVariant("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
 		return many.ProcessDueRowsOneByOne(ctx, syncRows, func(context.Context) error { return nil })
 	})
@@ -173,10 +177,13 @@ func (b *syncBed) compareSlowCallsWithLocking(ctx context.Context, progress io.W
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
 	// A slot costs a goroutine, but no connection, so that their number is limited only by
 	// Gardener.
-	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots), run: func(ctx context.Context) (float64, error) {
-		perSecond, err := b.measureDrain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
-		return b.divideByConnections(ctx, perSecond, workerName, progress, err)
-	}}
+	worker := &benchVariant{
+		name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots),
+		run: func(ctx context.Context) (float64, error) {
+			perSecond, err := b.measureDrain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
+			return b.divideByConnections(ctx, perSecond, workerName, progress, err)
+		},
+	}
 	locked := newTimedVariant("", slowLockRows, func(ctx context.Context) (int, error) {
 		return many.ProcessDueRowsOneByOne(ctx, slowLockRows, func(ctx context.Context) error { return backoff.Sleep(ctx, slowCall) })
 	})
@@ -192,7 +199,13 @@ func (b *syncBed) compareSlowCallsWithLocking(ctx context.Context, progress io.W
 
 // divideByConnections returns a rate divided by the number of an application's connections. All of them
 // stay open for minutes after their use.
-func (b *syncBed) divideByConnections(ctx context.Context, perSecond float64, application string, progress io.Writer, err error) (float64, error) {
+func (b *syncBed) divideByConnections(
+	ctx context.Context,
+	perSecond float64,
+	application string,
+	progress io.Writer,
+	err error,
+) (float64, error) {
 	if err != nil {
 		return 0, err
 	}

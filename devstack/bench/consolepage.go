@@ -322,7 +322,14 @@ func (l listPage) measureTimeToShowChanges(client *fleetclient.Client, fleet dat
 		if _, err := client.Clusters().Patch(l.browser, fleet.ID(row).String(), v1.PatchRequest{Labels: &labels}); err != nil {
 			return 0, fmt.Errorf("change a cluster: %w", err)
 		}
-		shown, err := consoletest.Evaluate[float64](p, fmt.Sprintf(`Promise.race([self.shown, new Promise((_, fail) => setTimeout(() => fail(new Error(%q)), %d))])`, mark+" is not shown", pixelPatience.Milliseconds()))
+		shown, err := consoletest.Evaluate[float64](
+			p,
+			fmt.Sprintf(
+				`Promise.race([self.shown, new Promise((_, fail) => setTimeout(() => fail(new Error(%q)), %d))])`,
+				mark+" is not shown",
+				pixelPatience.Milliseconds(),
+			),
+		)
 		if err != nil {
 			return 0, fmt.Errorf("await a change: %w", err)
 		}

@@ -21,7 +21,8 @@ func exportChanges(ctx context.Context, databaseURL string, keys, events io.Writ
 	if _, err := conn.PgConn().CopyTo(ctx, keys, "copy (select k.* from timeline.change_key k join timeline.change_event e using (at) order by e.seq) to stdout (format binary)"); err != nil {
 		return 0, fmt.Errorf("copy the keys out: %w", err)
 	}
-	tag, err := conn.PgConn().CopyTo(ctx, events, "copy (select "+changeColumns+" from timeline.change_event order by seq) to stdout (format binary)")
+	tag, err := conn.PgConn().
+		CopyTo(ctx, events, "copy (select "+changeColumns+" from timeline.change_event order by seq) to stdout (format binary)")
 	if err != nil {
 		return 0, fmt.Errorf("copy the change events out: %w", err)
 	}

@@ -102,7 +102,12 @@ func (o *clusterOwner) MarkAllSynced(ctx context.Context) error {
 
 // EditCluster changes the spec of cluster i in a transaction.
 func (o *clusterOwner) EditCluster(ctx context.Context, i, edit int) error {
-	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", clusterID(i), newSpec(edit))
+	tag, err := o.conn.Exec(
+		ctx,
+		"update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'",
+		clusterID(i),
+		newSpec(edit),
+	)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("there is no cluster %d", i)
 	}
@@ -135,7 +140,8 @@ func (o *clusterOwner) CountUnsynced(ctx context.Context) (n int, err error) {
 // CountUnready returns the number of clusters that are not synced or whose Shoot is not
 // ready.
 func (o *clusterOwner) CountUnready(ctx context.Context) (n int, err error) {
-	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null or shoot_status is distinct from 'ready'").Scan(&n)
+	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null or shoot_status is distinct from 'ready'").
+		Scan(&n)
 	return n, err
 }
 

@@ -36,9 +36,11 @@ func newFleetResource(i int, now time.Time) v1.Resource {
 	reported := now.Add(-time.Duration(i%spread) * time.Second).Truncate(time.Microsecond)
 	r := v1.Resource{
 		ID: id, Kind: v1.KindCluster, Name: name, Href: v1.BasePath + "/clusters/" + id,
-		Labels:      labels,
-		Metadata:    v1.Metadata{Name: name, Labels: labels},
-		Spec:        json.RawMessage(`{"region":"us-east-1","nodes":{"min":3,"max":12,"type":"m5.xlarge"},"version":"4.17.3","network":{"cidr":"10.0.0.0/16","private":true}}`),
+		Labels:   labels,
+		Metadata: v1.Metadata{Name: name, Labels: labels},
+		Spec: json.RawMessage(
+			`{"region":"us-east-1","nodes":{"min":3,"max":12,"type":"m5.xlarge"},"version":"4.17.3","network":{"cidr":"10.0.0.0/16","private":true}}`,
+		),
 		Generation:  3,
 		CreatedTime: now.Add(-1000 * time.Hour), UpdatedTime: now.Add(-100 * time.Hour),
 		CreatedBy: "owner@example.com",

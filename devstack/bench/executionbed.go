@@ -152,7 +152,10 @@ func (b *executionBed) startClusterWithCRDs(ctx context.Context, o executionOpti
 
 // startNode runs Pods as processes.
 func (b *executionBed) startNode(ctx context.Context) error {
-	node, err := processnode.New(b.bed.Config(), processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(b.dir, "action-runner")}}})
+	node, err := processnode.New(
+		b.bed.Config(),
+		processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(b.dir, "action-runner")}}},
+	)
 	if err != nil {
 		return err
 	}
@@ -256,8 +259,13 @@ func (b *executionBed) startController(ctx context.Context, databaseURL string, 
 		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never", "--admission-policy-propagation-delay=10ms",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=0",
 	}, o.args...)
-	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program
-	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + databaseURL, "LOG_FORMAT=json"}, o.env...)
+	b.controller = exec.CommandContext(
+		context.WithoutCancel(ctx),
+		filepath.Join(b.dir, "execution-controller"),
+		args...) //nolint:gosec // our own program
+	b.controller.Env = append(
+		[]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + databaseURL, "LOG_FORMAT=json"},
+		o.env...)
 	b.controller.Stdout, b.controller.Stderr = logged, logged
 	if err := b.controller.Start(); err != nil {
 		return fmt.Errorf("start the controller: %w", err)
@@ -369,14 +377,20 @@ func newScaleExecution(name, namespace, target string, mode v1alpha1.ExecutionMo
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: "scale_deployment", ExecutionMode: mode,
-			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, target, replicasAfter)},
+			Parameters: &runtime.RawExtension{
+				Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, namespace, target, replicasAfter),
+			},
 		},
 	}
 }
 
 // approvePlan approves the plan of an execution.
 func (b *executionBed) approvePlan(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	return b.approver.Patch(ctx, ke, newMergePatch(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
+	return b.approver.Patch(
+		ctx,
+		ke,
+		newMergePatch(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash),
+	)
 }
 
 // runForEachInParallel calls f for each element, several concurrently, and returns the first error.

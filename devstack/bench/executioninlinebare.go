@@ -20,7 +20,11 @@ import (
 // stopControllerAndMeasureReplay sends the requests of the controller without it, after it was stopped. For each
 // target, loops send its queries for an execution, and its writes, with model as the template. They
 // scale the targets back.
-func (b *executionBed) stopControllerAndMeasureReplay(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
+func (b *executionBed) stopControllerAndMeasureReplay(
+	ctx context.Context,
+	targets []string,
+	model *v1alpha1.KubernetesExecution,
+) (took time.Duration, err error) {
 	if err := b.controller.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
 	}
@@ -83,7 +87,12 @@ func (c bareReplay) replayExecutionRequests(ctx context.Context, target string) 
 	return nil
 }
 
-func (c bareReplay) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, status map[string]any, owner client.FieldOwner) error {
+func (c bareReplay) applyStatus(
+	ctx context.Context,
+	ke *v1alpha1.KubernetesExecution,
+	status map[string]any,
+	owner client.FieldOwner,
+) error {
 	o := &unstructured.Unstructured{Object: map[string]any{"status": runtime.DeepCopyJSON(status)}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	o.SetNamespace(ke.Namespace)
@@ -96,8 +105,17 @@ func (c bareReplay) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExec
 
 func (c bareReplay) createEvent(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	return c.writer.Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}, EventTime: metav1.NowMicro(), ReportingController: "bare", ReportingInstance: "bare",
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ke.Namespace,
+			Name:      ke.Name,
+		}, EventTime: metav1.NowMicro(), ReportingController: "bare", ReportingInstance: "bare",
 		Action: "Execute", Reason: "ExecutionCompletedPermanent", Type: corev1.EventTypeNormal, Note: "it goes back",
-		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Namespace: ke.Namespace, Name: ke.Name, UID: ke.UID},
+		Regarding: corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(),
+			Kind:       v1alpha1.Kind,
+			Namespace:  ke.Namespace,
+			Name:       ke.Name,
+			UID:        ke.UID,
+		},
 	})
 }

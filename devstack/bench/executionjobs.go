@@ -45,8 +45,15 @@ func executionJobsBench() bench {
 		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(progress, "%d executions: median %.0f ms to completed, bare Jobs %.0f ms to Complete; Pods' ends to results: median %.1f ms, longest %.1f ms\n",
-			len(ours), computeMedian(ours), computeMedian(bare), computeMedian(woken), woken[len(woken)-1])
+		_, _ = fmt.Fprintf(
+			progress,
+			"%d executions: median %.0f ms to completed, bare Jobs %.0f ms to Complete; Pods' ends to results: median %.1f ms, longest %.1f ms\n",
+			len(ours),
+			computeMedian(ours),
+			computeMedian(bare),
+			computeMedian(woken),
+			woken[len(woken)-1],
+		)
 		return []line{
 			{kind: "value", name: overhead, value: computeMedian(ours) - computeMedian(bare), unit: "ms", op: "<=", want: 500},
 			{kind: "value", name: wake, value: computeMedian(woken), unit: "ms", op: "<=", want: 100},
@@ -112,7 +119,15 @@ func (b *executionBed) createAndTimeUntilState(ctx context.Context, f *follower,
 // execution follows.
 func (b *executionBed) resetTargetAndCopyJob(ctx context.Context, target, jobName string) (*batchv1.Job, error) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
-	err := b.admin.Patch(ctx, d, newMergePatch(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
+	err := b.admin.Patch(
+		ctx,
+		d,
+		newMergePatch(
+			`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`,
+			v1alpha1.AnnotationLastExecution,
+			replicasBefore,
+		),
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,11 @@ func executionParentBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutionBed(ctx, progress, executionOptions{args: []string{"--inline-actions=scale_deployment", "--execution-mode=Inline"}})
+		b, err := startExecutionBed(
+			ctx,
+			progress,
+			executionOptions{args: []string{"--inline-actions=scale_deployment", "--execution-mode=Inline"}},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -37,13 +41,22 @@ func executionParentBench() bench {
 		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(progress, "%d parents: woken after %.1f ms (median), %.1f ms at the most\n", len(took), computeMedian(took), slices.Max(took))
+		_, _ = fmt.Fprintf(
+			progress,
+			"%d parents: woken after %.1f ms (median), %.1f ms at the most\n",
+			len(took),
+			computeMedian(took),
+			slices.Max(took),
+		)
 		return []line{{kind: "value", name: name, value: computeMedian(took), unit: "ms", op: "<=", want: 1000}}, nil
 	}}
 }
 
 func (b *executionBed) measureParentWakes(ctx context.Context) (ms []float64, err error) {
-	m, err := remediation.NewManager(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
+	m, err := remediation.NewManager(
+		b.bed.Config(),
+		remediation.Options{Namespace: executor},
+	) //nolint:contextcheck // the manager is given one below
 	if err != nil {
 		return nil, err
 	}

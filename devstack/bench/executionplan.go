@@ -116,7 +116,8 @@ func (b *executionBed) stopControllerAndMeasurePlans(ctx context.Context, target
 		o.SetNamespace(ke.Namespace)
 		o.SetName(ke.Name)
 		o.SetResourceVersion(ke.ResourceVersion)
-		return writer.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("bare"))
+		return writer.SubResource("status").
+			Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("bare"))
 	}
 	for round := range planRounds {
 		took, err := b.createAndMeasurePlanTimes(ctx, fmt.Sprintf("bare-%d-", round), targets, plan)
@@ -133,7 +134,12 @@ func (b *executionBed) stopControllerAndMeasurePlans(ctx context.Context, target
 // createAndMeasurePlanTimes creates an execution for each target at once, and waits until all wait for an approval. It
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
-func (b *executionBed) createAndMeasurePlanTimes(ctx context.Context, prefix string, targets []string, barePlanOrNil func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
+func (b *executionBed) createAndMeasurePlanTimes(
+	ctx context.Context,
+	prefix string,
+	targets []string,
+	barePlanOrNil func(target string, ke *v1alpha1.KubernetesExecution) error,
+) (ms []float64, err error) {
 	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}

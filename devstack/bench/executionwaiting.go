@@ -28,7 +28,11 @@ func executionWaitingBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*executionPatience)
 		defer cancel()
-		b, err := startExecutionBed(ctx, progress, executionOptions{env: []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, args: []string{"--approval-timeout=24h"}})
+		b, err := startExecutionBed(
+			ctx,
+			progress,
+			executionOptions{env: []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, args: []string{"--approval-timeout=24h"}},
+		)
 		if err != nil {
 			return nil, err
 		}

@@ -83,7 +83,12 @@ func (b *executionBed) countWritesPerExecution(ctx context.Context, progress io.
 }
 
 // executeAndListWrites returns the writes of the controller's process for one execution per target.
-func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []auditedWrite, err error) {
+func (b *executionBed) executeAndListWrites(
+	ctx context.Context,
+	f *follower,
+	mode v1alpha1.ExecutionMode,
+	targets []string,
+) (ours []auditedWrite, err error) {
 	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}
@@ -144,7 +149,8 @@ func (w auditedWrite) isByController() bool {
 // isImpersonated reports whether the controller's process wrote it with the account of an action,
 // which runners in Jobs use as well.
 func (w auditedWrite) isImpersonated() bool {
-	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
+	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") &&
+		!strings.HasPrefix(w.UserAgent, runnerAgent)
 }
 
 // isAccessReview reports whether it is an access review, whose response is cached for a while.

@@ -84,8 +84,14 @@ func measureAssetBuild(ctx context.Context, progress io.Writer) (minutes float64
 	}
 	fill := exec.CommandContext(ctx, program, "assets") //nolint:gosec // what was just built
 	fill.Stderr = progress
-	fill.Env = append(os.Environ(), kubebed.AssetsVariable+"=", kubebed.CacheVariable+"="+dir, kubebed.SourceVariable+"=build", kubebed.KeepVariable+"=",
-		"GOMODCACHE="+filepath.Join(dir, "modules")) // includes downloads
+	fill.Env = append(
+		os.Environ(),
+		kubebed.AssetsVariable+"=",
+		kubebed.CacheVariable+"="+dir,
+		kubebed.SourceVariable+"=build",
+		kubebed.KeepVariable+"=",
+		"GOMODCACHE="+filepath.Join(dir, "modules"),
+	) // includes downloads
 	began := time.Now()
 	if err := fill.Run(); err != nil {
 		return 0, fmt.Errorf("build the programs of Kubernetes: %w", err)

@@ -153,10 +153,14 @@ func startAPI(ctx context.Context, databaseURL string) (client *fleetclient.Clie
 	}
 	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr})
 	if err == nil {
-		err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second, MaxAttempts: 60}, func(ctx context.Context) error {
-			_, err := client.Raw().Get(ctx, v1.CollectionClusters, databaseFleet{}.ID(0).String())
-			return err
-		})
+		err = backoff.Retry(
+			ctx,
+			backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second, MaxAttempts: 60},
+			func(ctx context.Context) error {
+				_, err := client.Raw().Get(ctx, v1.CollectionClusters, databaseFleet{}.ID(0).String())
+				return err
+			},
+		)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, stop())

@@ -27,7 +27,12 @@ const (
 
 // measureBareDelays changes the same specs on the same schedule by SQL. Each commit notifies a listener, which
 // publishes an event. It returns the delays from the scheduled times to the broker's confirmations.
-func measureBareDelays(ctx context.Context, databaseURL string, broker *rabbitMQBed, fleet databaseFleet) (took []time.Duration, err error) {
+func measureBareDelays(
+	ctx context.Context,
+	databaseURL string,
+	broker *rabbitMQBed,
+	fleet databaseFleet,
+) (took []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := runVacuumAndCheckpoint(ctx, databaseURL); err != nil {

@@ -181,14 +181,24 @@ func newNode(pool, name string) *corev1.Node {
 		}},
 		Spec: corev1.NodeSpec{ProviderID: "bench:///" + name},
 		Status: corev1.NodeStatus{
-			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"), corev1.ResourcePods: resource.MustParse("110")},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("64"),
+				corev1.ResourceMemory: resource.MustParse("512Gi"),
+				corev1.ResourcePods:   resource.MustParse("110"),
+			},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
 			NodeInfo:  corev1.NodeSystemInfo{BootID: name, KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
 		},
 	}
 	node.Status.Allocatable = node.Status.Capacity
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
-		c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse, Reason: "AsItShouldBe", LastHeartbeatTime: now, LastTransitionTime: now}
+		c := corev1.NodeCondition{
+			Type:               kind,
+			Status:             corev1.ConditionFalse,
+			Reason:             "AsItShouldBe",
+			LastHeartbeatTime:  now,
+			LastTransitionTime: now,
+		}
 		if kind == corev1.NodeReady {
 			c.Status = corev1.ConditionTrue
 		}
@@ -197,7 +207,10 @@ func newNode(pool, name string) *corev1.Node {
 	const images = 25
 	for i := range images {
 		image := fmt.Sprintf("registry.example/platform/component-%02d", i)
-		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: []string{image + "@sha256:" + strings.Repeat("0a", 32), image + ":v1.2.3"}, SizeBytes: 1 << 26})
+		node.Status.Images = append(
+			node.Status.Images,
+			corev1.ContainerImage{Names: []string{image + "@sha256:" + strings.Repeat("0a", 32), image + ":v1.2.3"}, SizeBytes: 1 << 26},
+		)
 	}
 	return node
 }
@@ -219,10 +232,20 @@ func (b *faultBed) startController(ctx context.Context) error {
 		return err
 	}
 	b.onStop(logged.Close)
-	controller := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
-		"--kubeconfig="+kubeconfig, "--namespace="+nodefault.DefaultNamespace, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
-		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--change-events-enabled", "--change-events-endpoint="+b.sink.endpoint,
-		"--budget-max-percent=50")
+	controller := exec.CommandContext(
+		context.WithoutCancel(ctx),
+		filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
+		"--kubeconfig="+kubeconfig,
+		"--namespace="+nodefault.DefaultNamespace,
+		"--listen-address=127.0.0.1:0",
+		"--intake-auth-mode=file",
+		"--intake-token-file="+tokens,
+		"--metrics-bind-address=127.0.0.1:0",
+		"--health-probe-bind-address=127.0.0.1:0",
+		"--change-events-enabled",
+		"--change-events-endpoint="+b.sink.endpoint,
+		"--budget-max-percent=50",
+	)
 	controller.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "LOG_FORMAT=json",
 		"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT=50", "NODE_FAULT_BUDGET_POOL_LABEL=" + poolLabel,

@@ -78,7 +78,11 @@ func cordonBench() bench {
 
 // measureCordonsOneByOne makes one node after the other fail. It returns the 99th percentile of the time
 // until they were cordoned, in milliseconds, and the writes per node.
-func (b *faultBed) measureCordonsOneByOne(ctx context.Context, progress io.Writer, seen *cordons) (p99Ms, writesPerCordon float64, err error) {
+func (b *faultBed) measureCordonsOneByOne(
+	ctx context.Context,
+	progress io.Writer,
+	seen *cordons,
+) (p99Ms, writesPerCordon float64, err error) {
 	names := nodeNames(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
 	for i, name := range names {
@@ -116,7 +120,11 @@ func (b *faultBed) measureCordonsOneByOne(ctx context.Context, progress io.Write
 
 // measureStorm makes all nodes of the large pool fail at once. It returns the time until half of them are cordoned,
 // and the writes until then.
-func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (took time.Duration, writes cordonWrites, err error) {
+func (b *faultBed) measureStorm(
+	ctx context.Context,
+	progress io.Writer,
+	seen *cordons,
+) (took time.Duration, writes cordonWrites, err error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
 	for some := range slices.Chunk(nodeNames(stormPool, stormNodes), stormReport) {
@@ -156,7 +164,15 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 		return 0, cordonWrites{}, err
 	}
 	all = slices.DeleteFunc(all, func(w auditedWrite) bool { return w.Answered.After(last) })
-	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), formatWriteCountsByKind(all))
+	_, _ = fmt.Fprintf(
+		progress,
+		"%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s",
+		stormNodes,
+		reported.Seconds(),
+		allowed,
+		took.Seconds(),
+		formatWriteCountsByKind(all),
+	)
 	return took, countCordonWrites(all), nil
 }
 
@@ -222,7 +238,11 @@ func (c *cordons) firstOfPool(pool string) (name string) {
 }
 
 // awaitCordons waits until the observed cordons are enough, and returns the time.
-func (c *cordons) awaitCordons(ctx context.Context, b *faultBed, enough func(map[string]time.Time) (time.Time, bool)) (at time.Time, err error) {
+func (c *cordons) awaitCordons(
+	ctx context.Context,
+	b *faultBed,
+	enough func(map[string]time.Time) (time.Time, bool),
+) (at time.Time, err error) {
 	for {
 		c.mu.Lock()
 		at, done := enough(c.at)

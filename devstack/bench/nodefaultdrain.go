@@ -163,7 +163,11 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 		if err := b.faults.Create(ctx, fault); err != nil {
 			return nil, err
 		}
-		fault.Status = v1alpha1.NodeFaultStatus{NodeUID: types.UID("uid-" + fault.Name), Session: "bench", DesiredActions: &v1alpha1.DesiredActions{Drain: true}}
+		fault.Status = v1alpha1.NodeFaultStatus{
+			NodeUID:        types.UID("uid-" + fault.Name),
+			Session:        "bench",
+			DesiredActions: &v1alpha1.DesiredActions{Drain: true},
+		}
 		b.nodes = append(b.nodes, fault)
 	}
 	return b, b.awaitBudgets(ctx)

@@ -98,7 +98,13 @@ func startOperatorInBackground(ctx context.Context, host *rest.Config) (stop fun
 	if err != nil {
 		return nil, err
 	}
-	parts, live, err := sentinelapp.Operator{Host: host, Namespace: metav1.NamespaceDefault, Name: benched}.BuildParts(p) //nolint:contextcheck // it is given one below
+	parts, live, err := sentinelapp.Operator{
+		Host:      host,
+		Namespace: metav1.NamespaceDefault,
+		Name:      benched,
+	}.BuildParts(
+		p,
+	) //nolint:contextcheck // it is given one below
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +121,13 @@ func startOperatorInBackground(ctx context.Context, host *rest.Config) (stop fun
 const benched = "benched"
 
 // measureReconfigurations changes the object repeatedly.
-func measureReconfigurations(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selectorRecorder) (tookMs []float64, err error) {
+func measureReconfigurations(
+	ctx context.Context,
+	host *rest.Config,
+	endpoint string,
+	brokers []string,
+	seen *selectorRecorder,
+) (tookMs []float64, err error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err

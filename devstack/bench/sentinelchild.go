@@ -48,7 +48,10 @@ func (s childSpec) commandArgs() []string {
 // It ends with its input, so that no process is left over.
 func runSentinelChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 5 {
-		return fmt.Errorf("run a child: want a configuration, a broker, a topic, a number of sentinels and whether it is quiet, got %d arguments", len(args))
+		return fmt.Errorf(
+			"run a child: want a configuration, a broker, a topic, a number of sentinels and whether it is quiet, got %d arguments",
+			len(args),
+		)
 	}
 	count, err := strconv.Atoi(args[3])
 	if err != nil || count < 1 {

@@ -55,7 +55,11 @@ func timelineBench() bench {
 
 // measureIngestAndExport sends change events, and dumps those that were sent in arrays. It returns the
 // stored events per second, in arrays and one by one.
-func measureIngestAndExport(ctx context.Context, dir string, keys, events io.Writer) (arraysPerSecond, singlesPerSecond float64, err error) {
+func measureIngestAndExport(
+	ctx context.Context,
+	dir string,
+	keys, events io.Writer,
+) (arraysPerSecond, singlesPerSecond float64, err error) {
 	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, 0, err

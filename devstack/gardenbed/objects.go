@@ -37,7 +37,8 @@ func (b *Bed) ApplyProjectAndWait(ctx context.Context, name string) (namespace s
 	}
 	for _, probe := range probes {
 		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
-			_, err := b.newResourceClient(probe).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+			_, err := b.newResourceClient(probe).
+				Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			return err
 		})
 		if err != nil {

@@ -150,7 +150,12 @@ func advanceOperationInPlace(shoot *unstructured.Unstructured, op operation, f F
 		setStatusField(shoot, newConditions(nodesStatusForFault(f), now), "conditions")
 		setLastOperation(shoot, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
-		setLastOperation(shoot, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
+		setLastOperation(
+			shoot,
+			op.withState(stateProcessing, op.progress+stride),
+			fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride),
+			now,
+		)
 	default: // it was pending, or failed and is retried
 		setLastOperation(shoot, op.withState(stateProcessing, op.progress), "It has begun.", now)
 	}

@@ -133,9 +133,14 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	err = b.launchOnceAndAwaitReady(ctx, filepath.Join(b.assets, APIServer), newAPIServerArgs(b.options, b.port), func(ctx context.Context) error {
-		return checkURL(ctx, client, b.URL()+"/readyz")
-	})
+	err = b.launchOnceAndAwaitReady(
+		ctx,
+		filepath.Join(b.assets, APIServer),
+		newAPIServerArgs(b.options, b.port),
+		func(ctx context.Context) error {
+			return checkURL(ctx, client, b.URL()+"/readyz")
+		},
+	)
 	if errors.Is(err, ErrPortTaken) {
 		err = fmt.Errorf("%w: %d", err, b.port)
 	}

@@ -49,7 +49,9 @@ func (b *Bed) applyCRDsAndWait(ctx context.Context, crds []*unstructured.Unstruc
 	if err != nil {
 		return err
 	}
-	resource := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	resource := client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	)
 	for _, crd := range crds {
 		_, err := resource.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: "kubebed", Force: true})
 		if err != nil {

@@ -87,7 +87,10 @@ func newOutcomeStatus(p corev1.Pod) corev1.PodStatus {
 		state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
 	}
 	for _, c := range p.Spec.Containers {
-		s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: state, Ready: s.Phase == corev1.PodRunning})
+		s.ContainerStatuses = append(
+			s.ContainerStatuses,
+			corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: state, Ready: s.Phase == corev1.PodRunning},
+		)
 	}
 	return s
 }

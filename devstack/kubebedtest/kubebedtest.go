@@ -103,7 +103,9 @@ func Namespace(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ns, err := client.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix(tb.Name())}}, metav1.CreateOptions{})
+	ns, err := client.CoreV1().
+		Namespaces().
+		Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix(tb.Name())}}, metav1.CreateOptions{})
 	if err != nil {
 		tb.Fatalf("make a namespace: %v", err)
 	}

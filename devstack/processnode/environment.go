@@ -62,7 +62,12 @@ func EnvironmentList(env map[string]string) []string {
 
 // resolveEnvValueFrom returns the value of a variable, or false if it refers to a missing optional
 // object.
-func (s *InputSource) resolveEnvValueFrom(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (value string, set bool, err error) {
+func (s *InputSource) resolveEnvValueFrom(
+	ctx context.Context,
+	pod *corev1.Pod,
+	container string,
+	e *corev1.EnvVar,
+) (value string, set bool, err error) {
 	from := e.ValueFrom
 
 	switch {
@@ -101,7 +106,11 @@ func findKeyValue(data map[string][]byte, readErr error, key string, optional bo
 }
 
 // envFromValuesWithoutPrefix returns all keys of a ConfigMap or Secret.
-func (s *InputSource) envFromValuesWithoutPrefix(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
+func (s *InputSource) envFromValuesWithoutPrefix(
+	ctx context.Context,
+	namespace string,
+	from corev1.EnvFromSource,
+) (map[string]string, error) {
 	var data map[string][]byte
 	var err error
 	var optional bool

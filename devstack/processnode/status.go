@@ -22,7 +22,9 @@ func (w *worker) reportStatusDeleteIfEnded(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = w.node.client.CoreV1().Pods(w.pod.Namespace).Patch(ctx, w.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = w.node.client.CoreV1().
+			Pods(w.pod.Namespace).
+			Patch(ctx, w.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another pod of the same name may exist
 			w.forget()
 			return nil

@@ -182,7 +182,12 @@ func (v *PodVolumes) addDownwardFields(files fileSet, pod *corev1.Pod, items []c
 }
 
 // cachedOrNewToken returns a service account's token that is bound to the pod.
-func (v *PodVolumes) cachedOrNewToken(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
+func (v *PodVolumes) cachedOrNewToken(
+	ctx context.Context,
+	pod *corev1.Pod,
+	key string,
+	p *corev1.ServiceAccountTokenProjection,
+) (string, error) {
 	now := time.Now()
 	if t, ok := v.tokens[key]; ok && now.Before(t.renew) {
 		return t.text, nil

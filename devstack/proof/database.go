@@ -64,7 +64,12 @@ func (t *topology) startDatabaseWithStandby(ctx context.Context) (err error) {
 }
 
 // startPrimary starts a database without a standby.
-func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error), env map[string]string, log *slog.Logger) (*database, error) {
+func startPrimary(
+	ctx context.Context,
+	newDisk func(name string) (*disk, error),
+	env map[string]string,
+	log *slog.Logger,
+) (*database, error) {
 	d := &database{newDisk: newDisk, env: env, log: log}
 	for i := range d.proxies {
 		var err error

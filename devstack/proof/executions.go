@@ -60,13 +60,23 @@ func (t *topology) startExecutionControllers(ctx context.Context) (err error) {
 	}
 	t.simulated.Go(func() { _ = node.Run(ctx) }) // ends only with ctx
 	account := "system:serviceaccount:" + executorNamespace + ":" + roles.ControllerAccount
-	kubeconfig, err := t.kube.WriteUserKubeconfig(account, "system:serviceaccounts", "system:serviceaccounts:"+executorNamespace, "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig(
+		account,
+		"system:serviceaccounts",
+		"system:serviceaccounts:"+executorNamespace,
+		"system:authenticated",
+	)
 	if err != nil {
 		return err
 	}
 	return t.startReplicas(ctx, "execution-controller", executionReplicas, func(p *process, _ string) {
 		// The image is a program of the node, so there is nothing to pull.
-		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage + releaseName, "--runner-pull-policy=Never"}
+		p.args = []string{
+			"--kubeconfig=" + kubeconfig,
+			"--namespace=" + executorNamespace,
+			"--runner-image=" + runnerImage + releaseName,
+			"--runner-pull-policy=Never",
+		}
 		p.env["DATABASE_URL"] = t.database.clientURL()
 		if t.upgrade {
 			p.env["ADMISSION_POLICY_PROPAGATION_DELAY"] = enforceDelay
@@ -134,8 +144,10 @@ func newScaleExecution(name string) *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executorNamespace, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action:     "scale_deployment",
-			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, targetNamespace, name, replicasAfter)},
+			Action: "scale_deployment",
+			Parameters: &runtime.RawExtension{
+				Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, targetNamespace, name, replicasAfter),
+			},
 		},
 	}
 }
@@ -177,7 +189,11 @@ func (t *topology) approvePlansUntilEnded(ctx context.Context, name string) (app
 		case err != nil:
 		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval && (approved == nil || ke.Status.Plan.Hash != approved.Hash):
 			plan := ke.Status.Plan
-			err = t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan.Hash))
+			err = t.people.approver.Patch(
+				ctx,
+				ke,
+				mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan.Hash),
+			)
 			if err == nil {
 				approved = plan
 			}

@@ -90,7 +90,14 @@ func readPools(ctx context.Context, viewer *fleetclient.Client) (finalState, err
 		if err := json.Unmarshal(r.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("node pool %q: %w", r.Name, err)
 		}
-		p := &history.Pool{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Reported: map[string]int64{}, Machines: spec.Replicas}
+		p := &history.Pool{
+			ID:         r.ID,
+			Name:       r.Name,
+			Generation: r.Generation,
+			Deleting:   r.DeletedTime != nil,
+			Reported:   map[string]int64{},
+			Machines:   spec.Replicas,
+		}
 		if r.OwnerReferences != nil {
 			p.ClusterID = r.OwnerReferences.ID
 		}
@@ -134,7 +141,10 @@ func addAdapterStatus(ctx context.Context, viewer *fleetclient.Client, r history
 		for _, s := range statuses {
 			c.Reported[s.Adapter] = s.ObservedGeneration
 			for _, o := range s.Conditions {
-				c.Conditions = append(c.Conditions, history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime})
+				c.Conditions = append(
+					c.Conditions,
+					history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime},
+				)
 			}
 		}
 		return ignoreDeleted(err)

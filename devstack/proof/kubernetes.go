@@ -90,7 +90,10 @@ func (t *topology) startGarden(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace(), WatchLimit: gardenletWatch})
+	gardenlet, err := gardenbed.NewGardenlet(
+		t.garden.Config(),
+		gardenbed.GardenletOptions{Namespace: t.garden.Namespace(), WatchLimit: gardenletWatch},
+	)
 	if err != nil {
 		return err
 	}
@@ -118,7 +121,8 @@ func (t *topology) installSentinel(ctx context.Context) error {
 		return err
 	}
 	for _, collection := range collections() {
-		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "KIND", t.broker, "BROKER", t.brokerURL).Replace(sentinelConfig)
+		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "KIND", t.broker, "BROKER", t.brokerURL).
+			Replace(sentinelConfig)
 		if err := t.applyManifestText(ctx, config); err != nil {
 			return err
 		}
@@ -142,7 +146,11 @@ func collections() []string { return []string{v1.CollectionClusters, v1.Collecti
 // startSentinels starts sentinels that share the SentinelConfigs.
 func (t *topology) startSentinels(ctx context.Context) error {
 	// A certificate with the name of the ServiceAccount has its rights and outlives a token.
-	kubeconfig, err := t.kube.WriteUserKubeconfig("system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount, "system:serviceaccounts", "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig(
+		"system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount,
+		"system:serviceaccounts",
+		"system:authenticated",
+	)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,15 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
 	withUpgrade := *upgrade || bugNeedsUpgrade(*bug)
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: withUpgrade, broker: *broker, bug: *bug, realGarden: *realGarden}
+	p := plan{
+		duration:   time.Duration(*minutes * float64(time.Minute)),
+		clusters:   *clusters,
+		seed:       *seed,
+		upgrade:    withUpgrade,
+		broker:     *broker,
+		bug:        *bug,
+		realGarden: *realGarden,
+	}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}

@@ -61,7 +61,12 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: "+reportToken+", subject: monitor}\n"), 0o600); err != nil {
 		return err
 	}
-	kubeconfig, err := t.kube.WriteUserKubeconfig("system:serviceaccount:"+nodefault.DefaultNamespace+":"+nodefault.DefaultAccount, "system:serviceaccounts", "system:serviceaccounts:"+nodefault.DefaultNamespace, "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig(
+		"system:serviceaccount:"+nodefault.DefaultNamespace+":"+nodefault.DefaultAccount,
+		"system:serviceaccounts",
+		"system:serviceaccounts:"+nodefault.DefaultNamespace,
+		"system:authenticated",
+	)
 	if err != nil {
 		return err
 	}
@@ -72,7 +77,13 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 		if err != nil {
 			failed = err
 		}
-		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + nodefault.DefaultNamespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
+		p.args = []string{
+			"--kubeconfig=" + kubeconfig,
+			"--namespace=" + nodefault.DefaultNamespace,
+			"--listen-address=" + listen,
+			"--intake-auth-mode=file",
+			"--intake-token-file=" + tokens,
+		}
 		p.env["NODE_FAULT_HEALTHY_FOR"], p.env["NODE_FAULT_BUDGET_WINDOW"] = repairPeriod, repairPeriod
 		maps.Copy(p.env, t.sink.env())
 		backends = append(backends, &faults.Backend{Addr: listen, Probe: p.checkReady})
@@ -93,10 +104,15 @@ func (t *topology) createFakeNodes(ctx context.Context, count int) error {
 		name := fmt.Sprintf("%s%d", machinePrefix, i)
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
-			Spec:       corev1.NodeSpec{ProviderID: "proof:///" + name, Taints: []corev1.Taint{{Key: "proof", Effect: corev1.TaintEffectNoSchedule}}},
+			Spec: corev1.NodeSpec{
+				ProviderID: "proof:///" + name,
+				Taints:     []corev1.Taint{{Key: "proof", Effect: corev1.TaintEffectNoSchedule}},
+			},
 			Status: corev1.NodeStatus{
-				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastTransitionTime: metav1.Now()}},
-				NodeInfo:   corev1.NodeSystemInfo{BootID: name},
+				Conditions: []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastTransitionTime: metav1.Now()},
+				},
+				NodeInfo: corev1.NodeSystemInfo{BootID: name},
 			},
 		}
 		if err := t.people.admin.Create(ctx, node); err != nil {
@@ -176,7 +192,9 @@ func (t *topology) postReport(ctx context.Context, node string, healthy bool, ge
 	body, err := json.Marshal([]map[string]any{{
 		"nodeName": node, "agent": "gpu-health-monitor", "componentClass": "GPU", "checkName": "GpuXidError", "isFatal": !healthy, "isHealthy": healthy,
 		"errorCode": []string{"79"}, "message": "the GPU has fallen off the bus", "recommendedAction": "NONE",
-		"entitiesImpacted": []map[string]string{{"entityType": "GPU", "entityValue": "0"}}, "generatedTimestamp": generated.Format(time.RFC3339Nano),
+		"entitiesImpacted": []map[string]string{
+			{"entityType": "GPU", "entityValue": "0"},
+		}, "generatedTimestamp": generated.Format(time.RFC3339Nano),
 	}})
 	if err != nil {
 		return err

@@ -116,7 +116,9 @@ func (r *planRun) stopRestoreAndRestart(ctx context.Context, commands restoreCom
 	r.restored.add(history.Record{Restore: rec})
 	r.load.deleteAgain(ctx, rec.Missing)
 
-	r.printProgress(fmt.Sprintf("restore: preflight rejects %d clusters, %d have no Shoot; start the rest", len(rec.Preflight), len(rec.Missing)))
+	r.printProgress(
+		fmt.Sprintf("restore: preflight rejects %d clusters, %d have no Shoot; start the rest", len(rec.Preflight), len(rec.Missing)),
+	)
 	if err := r.unholdAndAwaitReady(ctx, restoredGroups()...); err != nil {
 		return err
 	}

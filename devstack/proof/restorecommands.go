@@ -28,8 +28,10 @@ func readRestoreCommands(source string) (c restoreCommands, err error) {
 		return c, fmt.Errorf("the documentation of the restore has %d blocks of commands, want %d", len(blocks), len(steps))
 	}
 	names := strings.NewReplacer(
-		"database fleet rename to fleet_before_restore", "database "+pgserver.DefaultDatabase+" rename to "+pgserver.DefaultDatabase+"_before_restore",
-		"create database fleet owner fleet", "create database "+pgserver.DefaultDatabase+" owner "+pgserver.SuperUser,
+		"database fleet rename to fleet_before_restore",
+		"database "+pgserver.DefaultDatabase+" rename to "+pgserver.DefaultDatabase+"_before_restore",
+		"create database fleet owner fleet",
+		"create database "+pgserver.DefaultDatabase+" owner "+pgserver.SuperUser,
 	)
 	for i, step := range steps {
 		if !strings.Contains(blocks[i][1], step.mention) {

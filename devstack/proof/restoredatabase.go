@@ -57,7 +57,12 @@ func (t *topology) runShellOnPrimary(ctx context.Context, commands string) error
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands) //nolint:gosec // our own documentation
 	cmd.Dir, cmd.WaitDelay = t.dir, killWait                                    // a client that outlives bash keeps its output open
-	cmd.Env = []string{"PATH=" + t.latest.bin + ":" + clients + ":/usr/bin:/bin", "HOME=" + t.dir, "DATABASE_URL=" + database, "ADMIN_URL=" + admin}
+	cmd.Env = []string{
+		"PATH=" + t.latest.bin + ":" + clients + ":/usr/bin:/bin",
+		"HOME=" + t.dir,
+		"DATABASE_URL=" + database,
+		"ADMIN_URL=" + admin,
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", commands, err, out)
 	}

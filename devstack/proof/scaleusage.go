@@ -105,8 +105,11 @@ func (t *topology) addDatabaseSizes(ctx context.Context, report *scaleReport, st
 		if err := conn.QueryRow(ctx, "select pg_database_size(current_database())").Scan(&sizes.Database); err != nil {
 			return err
 		}
-		rows, err := conn.Query(ctx, `select c.relname, pg_total_relation_size(c.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-			where n.nspname = 'tenant' and c.relkind = 'r' order by 2 desc limit 8`)
+		rows, err := conn.Query(
+			ctx,
+			`select c.relname, pg_total_relation_size(c.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+			where n.nspname = 'tenant' and c.relkind = 'r' order by 2 desc limit 8`,
+		)
 		if err != nil {
 			return err
 		}
@@ -155,7 +158,15 @@ func (r *scaleReport) write(out io.Writer) {
 	const mega = 1 << 20
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(table, "\nclusters\t%d\nload\t%s\nsettled after\t%s\n", r.Clusters, r.Load, r.Settle)
-	_, _ = fmt.Fprintf(table, "edit to event\tp50 %s, p99 %s, p99.9 %s, max %s of %d\n", r.Latency.P50, r.Latency.P99, r.Latency.P999, r.Latency.Max, r.Latency.Count)
+	_, _ = fmt.Fprintf(
+		table,
+		"edit to event\tp50 %s, p99 %s, p99.9 %s, max %s of %d\n",
+		r.Latency.P50,
+		r.Latency.P99,
+		r.Latency.P999,
+		r.Latency.Max,
+		r.Latency.Count,
+	)
 	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tPER CLUSTER\tCPU OF EDITS\tPER EDIT\n")
 	for _, u := range r.Processes {
 		edits := cpuOf(u.Process, r.Edits)

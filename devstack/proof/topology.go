@@ -268,7 +268,9 @@ func (t *topology) apiEnv(subject string) map[string]string {
 
 // newClient returns a client of the fleet API with the token of a subject.
 func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
-	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject)), CAFile: caPath(t.dir)})
+	return fleetclient.New(
+		fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject)), CAFile: caPath(t.dir)},
+	)
 }
 
 // startAdapters starts adapters that share a subscription.

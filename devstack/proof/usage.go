@@ -46,7 +46,13 @@ func (t *topology) recordAPIServerOutages(ctx context.Context) {
 // 256 MiB of its limit for processes that it starts.
 func memoryLimits() map[string]int64 {
 	const mi = 1 << 20
-	return map[string]int64{"fleet-api": 512 * mi, "sentinel": 128 * mi, "cluster-worker": 512 * mi, "execution-controller": (768 - 256) * mi, "node-fault-controller": 512 * mi}
+	return map[string]int64{
+		"fleet-api":             512 * mi,
+		"sentinel":              128 * mi,
+		"cluster-worker":        512 * mi,
+		"execution-controller":  (768 - 256) * mi,
+		"node-fault-controller": 512 * mi,
+	}
 }
 
 // recordUsage records what each process uses until ctx ends. A process that does not answer is skipped.
@@ -80,7 +86,12 @@ func (p *process) readUsageFromMetrics(ctx context.Context) (*history.Usage, err
 	if err != nil {
 		return nil, fmt.Errorf("metrics of %s: %w", p.name, err)
 	}
-	u := &history.Usage{Process: p.name, Memory: int64(gaugeOf(families, "process_resident_memory_bytes")), Goroutines: int(gaugeOf(families, "go_goroutines")), Files: int(gaugeOf(families, "process_open_fds"))}
+	u := &history.Usage{
+		Process:    p.name,
+		Memory:     int64(gaugeOf(families, "process_resident_memory_bytes")),
+		Goroutines: int(gaugeOf(families, "go_goroutines")),
+		Files:      int(gaugeOf(families, "process_open_fds")),
+	}
 	if u.Memory == 0 || u.Goroutines == 0 || u.Files == 0 {
 		return nil, fmt.Errorf("metrics of %s: the usage is missing", p.name)
 	}

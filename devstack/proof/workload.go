@@ -102,7 +102,13 @@ type workload struct {
 }
 
 func (t *topology) newWorkload(p plan) (*workload, error) {
-	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters), pools: make([]string, p.clusters), deleted: map[int]bool{}}
+	w := &workload{
+		file:    t.file,
+		clients: map[string]*fleetclient.Client{},
+		ids:     make([]string, p.clusters),
+		pools:   make([]string, p.clusters),
+		deleted: map[int]bool{},
+	}
 	dice := rand.New(rand.NewPCG(p.seed, 2)) //nolint:gosec // a schedule, not a secret
 	for range p.clusters {
 		tenant := tenantBlue
@@ -230,7 +236,8 @@ func (w *workload) call(ctx context.Context, o operation, q *history.Request) (v
 	c := w.clients[q.Tenant]
 	switch o.op {
 	case history.Create:
-		return c.Clusters().Create(ctx, v1.CreateRequest{Name: q.Name, Labels: map[string]string{"region": "local"}, Spec: json.RawMessage(`{"version": "1.34.1"}`)})
+		return c.Clusters().
+			Create(ctx, v1.CreateRequest{Name: q.Name, Labels: map[string]string{"region": "local"}, Spec: json.RawMessage(`{"version": "1.34.1"}`)})
 	case history.CreatePool:
 		pools := c.Collection(fleetclient.Nested(v1.CollectionClusters, q.ClusterID, v1.CollectionNodePools))
 		return pools.Create(ctx, v1.CreateRequest{Name: q.Name, Spec: poolSpec(o)})
@@ -242,7 +249,8 @@ func (w *workload) call(ctx context.Context, o operation, q *history.Request) (v
 	if o.pool {
 		return c.NodePools().Patch(ctx, q.PoolID, v1.PatchRequest{Spec: poolSpec(o)})
 	}
-	return c.Clusters().Patch(ctx, q.ClusterID, v1.PatchRequest{Spec: fmt.Appendf(nil, `{"version": "1.34.%d", "edit": %d}`, 2+o.number%2, o.number)})
+	return c.Clusters().
+		Patch(ctx, q.ClusterID, v1.PatchRequest{Spec: fmt.Appendf(nil, `{"version": "1.34.%d", "edit": %d}`, 2+o.number%2, o.number)})
 }
 
 func poolSpec(o operation) json.RawMessage {

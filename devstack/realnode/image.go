@@ -20,7 +20,12 @@ const ImageProgram = "/app"
 // import" and "docker load" read it. The program runs as its entry point, by user
 // 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
 func WriteImage(w io.Writer, name, program string) error {
-	return writeImage(w, name, map[string]string{ImageProgram: program}, map[string]any{"Entrypoint": []string{ImageProgram}, "Env": []string{"PATH=/"}, "User": "65532:65532"})
+	return writeImage(
+		w,
+		name,
+		map[string]string{ImageProgram: program},
+		map[string]any{"Entrypoint": []string{ImageProgram}, "Env": []string{"PATH=/"}, "User": "65532:65532"},
+	)
 }
 
 // WriteFilesImage writes an image with programs of this machine, by their paths in the

@@ -129,7 +129,10 @@ func (h *claimHealth) checkClaimHealth() error {
 	case !h.runningSince.IsZero() && now.Sub(h.runningSince) > claimHangs:
 		return fmt.Errorf("no response from database for %s", now.Sub(h.runningSince).Round(time.Second))
 	case now.After(h.overdueAt):
-		return fmt.Errorf("no claim has started since the last successful one at %s, the claim loop does not run", h.lastSuccess.UTC().Format(time.RFC3339))
+		return fmt.Errorf(
+			"no claim has started since the last successful one at %s, the claim loop does not run",
+			h.lastSuccess.UTC().Format(time.RFC3339),
+		)
 	}
 	return nil
 }

@@ -70,8 +70,16 @@ func registerMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		panics:       r.registerCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
 		countErrors:  r.registerCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
 	}
-	claims := r.registerCounterVec("claims_total", "Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
-	empty := r.registerCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	claims := r.registerCounterVec(
+		"claims_total",
+		"Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).",
+		"cause",
+	)
+	empty := r.registerCounterVec(
+		"empty_claims_total",
+		"Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).",
+		"cause",
+	)
 	m.claims, m.emptyClaims = map[claimCause]prometheus.Counter{}, map[claimCause]prometheus.Counter{}
 	for _, c := range []claimCause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
@@ -101,7 +109,11 @@ func (m *metrics) registerCallMetrics(r *metricRegistrar) {
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"verb", "result"})
 	r.registerCollector(calls)
-	failures := r.registerCounterVec("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by class of the error, such as invalid_spec, forbidden or timeout.", "class")
+	failures := r.registerCounterVec(
+		"sync_failures_total",
+		"Total number of failed attempts to sync a cluster to Gardener, by class of the error, such as invalid_spec, forbidden or timeout.",
+		"class",
+	)
 	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
 	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {

@@ -12,7 +12,10 @@ import (
 // nameChoices limits how many names are tried for a Shoot.
 const nameChoices = 10
 
-var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices)}
+var errNoName = &rowError{
+	class: ErrorClass(shoot.ClassConflict),
+	err:   fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices),
+}
 
 // storeNamesAndStartCalls stores the nth choice for the names of unnamed rows, and starts the
 // calls of those that got it. It returns the others for the next choice. No Shoot is

@@ -157,7 +157,12 @@ func markStatusOutdated(row *Row) {
 }
 
 // sendReportThenPoolReports sends the report on a cluster and those on its node pools.
-func (r *Reporter) sendReportThenPoolReports(ctx context.Context, row Row, report v1.Report, statusIsCurrent bool) (stored bool, err error) {
+func (r *Reporter) sendReportThenPoolReports(
+	ctx context.Context,
+	row Row,
+	report v1.Report,
+	statusIsCurrent bool,
+) (stored bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errors.New("fleet API request timed out"))
 	defer cancel()
 	stored, err = r.deps.Fleet.Report(ctx, clustersCollection, row.ClusterID, report)

@@ -171,7 +171,11 @@ func (c *Console) validateMode(listensOnLoopback bool) error {
 	switch c.cfg.Mode {
 	case ModeNone, ModeDemo:
 		if !listensOnLoopback {
-			return fmt.Errorf("mode %q lets in everyone who can reach %q; listen on a loopback address, or set the mode to oidc or token", c.cfg.Mode, c.deps.ListenAddr)
+			return fmt.Errorf(
+				"mode %q lets in everyone who can reach %q; listen on a loopback address, or set the mode to oidc or token",
+				c.cfg.Mode,
+				c.deps.ListenAddr,
+			)
 		}
 	case ModeToken, ModeOIDC:
 		if !listensOnLoopback && !c.cookies.secure {

@@ -93,7 +93,12 @@ func (c *Console) writeFleetAPIError(w http.ResponseWriter, r *http.Request, err
 		return
 	}
 	c.log.WarnContext(r.Context(), "fleet API not reached", "method", r.Method, "path", r.URL.Path, "err", err)
-	WriteProblemJSON(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
+	WriteProblemJSON(
+		w,
+		http.StatusBadGateway,
+		"The console cannot reach the fleet API.",
+		"Try again. If this lasts, look at the log of the console.",
+	)
 }
 
 // deadlineWriter moves the deadline of an answer with each write, so that a stream may last.

@@ -57,7 +57,13 @@ func (l oidcLogin) redirectToIssuer(w http.ResponseWriter, r *http.Request) {
 		WriteProblemJSON(w, http.StatusBadRequest, "to must be a path of this host.", "")
 		return
 	}
-	begun := login{State: session.NewRandomID(), Nonce: session.NewRandomID(), Verifier: oauth2.GenerateVerifier(), To: to, Until: time.Now().Add(loginTime)}
+	begun := login{
+		State:    session.NewRandomID(),
+		Nonce:    session.NewRandomID(),
+		Verifier: oauth2.GenerateVerifier(),
+		To:       to,
+		Until:    time.Now().Add(loginTime),
+	}
 	where, err := c.deps.Issuer.BuildAuthURL(r.Context(), l.callbackURL(r), begun.State, begun.Nonce, begun.Verifier)
 	if err != nil {
 		c.log.WarnContext(r.Context(), "issuer not reached", "err", err)

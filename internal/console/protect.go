@@ -35,7 +35,12 @@ func (g *requestGuard) guardAndCountRequests(next http.Handler) http.Handler {
 		switch {
 		case !g.isAllowedHost(r):
 			// A name of another site may point to this address (DNS rebinding).
-			WriteProblemJSON(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
+			WriteProblemJSON(
+				seen,
+				http.StatusMisdirectedRequest,
+				"The console does not answer to this host name.",
+				"Set the public URL of the console to the address that browsers use.",
+			)
 		case isWriteMethod(r.Method) && !g.isSameOriginWithCSRFToken(r):
 			WriteProblemJSON(seen, http.StatusForbidden, "The request does not come from a page of the console.", "Load the page again.")
 		default:

@@ -45,10 +45,20 @@ func (c *Console) writeErrorProblem(w http.ResponseWriter, r *http.Request, err 
 	case errors.Is(err, session.ErrNone):
 		WriteProblemJSON(w, http.StatusUnauthorized, "You are not signed in, or your session has ended.", "Sign in.")
 	case errors.Is(err, ErrToken):
-		WriteProblemJSON(w, http.StatusUnauthorized, "The fleet API does not accept the token.", "Check that the token is complete and has not expired.")
+		WriteProblemJSON(
+			w,
+			http.StatusUnauthorized,
+			"The fleet API does not accept the token.",
+			"Check that the token is complete and has not expired.",
+		)
 	default:
 		c.log.WarnContext(r.Context(), "request failed", "path", r.URL.Path, "err", err)
-		WriteProblemJSON(w, http.StatusServiceUnavailable, "The console cannot do this now.", "Try again. If this lasts, look at the log of the console.")
+		WriteProblemJSON(
+			w,
+			http.StatusServiceUnavailable,
+			"The console cannot do this now.",
+			"Try again. If this lasts, look at the log of the console.",
+		)
 	}
 }
 

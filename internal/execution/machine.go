@@ -35,7 +35,11 @@ func Transitions() []Transition {
 		{validated, failed, "planning fails, the queue times out, the requester is unverified, or the execution is cancelled"},
 		{waiting, executing, "the plan is approved and still current, and nothing blocks the start"},
 		{waiting, completed, "the plan is approved, and the controller now runs in dry-run mode"},
-		{waiting, failed, "the plan is rejected or stale, the approval or the queue times out, the requester is unverified, or the execution is cancelled"},
+		{
+			waiting,
+			failed,
+			"the plan is rejected or stale, the approval or the queue times out, the requester is unverified, or the execution is cancelled",
+		},
 		{executing, ready, "the action succeeds and can be rolled back, or a required postcondition fails"},
 		{executing, completed, "the action succeeds and cannot be rolled back"},
 		{executing, failed, "the action fails, times out, or is cancelled"},

@@ -108,7 +108,10 @@ func (c Config) buildKinds() ([]*kind, error) {
 		}
 	}
 	if nodePoolPolicy != Cascade && nodePoolPolicy != Restrict {
-		errs = append(errs, fmt.Errorf("unknown policy %q for the node pools of a deleted cluster; use %s or %s", nodePoolPolicy, Cascade, Restrict))
+		errs = append(
+			errs,
+			fmt.Errorf("unknown policy %q for the node pools of a deleted cluster; use %s or %s", nodePoolPolicy, Cascade, Restrict),
+		)
 	}
 	return kinds, errors.Join(errs...)
 }

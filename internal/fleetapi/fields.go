@@ -100,7 +100,11 @@ func (s fieldSelection) appendRecordFields(b []byte, record *Record, k *kind) []
 	if s == nil {
 		return appendRecordJSON(b, record, k)
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(appendRecordJSON(nil, record, k)), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(
+		bytes.NewReader(appendRecordJSON(nil, record, k)),
+		jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true),
+	)
 	shown, err := s.appendNextValue(b, d)
 	if err != nil {
 		panic(fmt.Errorf("show some fields of %s %q: %w", record.Kind, record.ID, err)) // appendRecordJSON writes JSON

@@ -74,7 +74,11 @@ func parseStartCursor(r *http.Request, isWatch bool) (*watch.Cursor, error) {
 	if lastEvent := r.Header.Get(watch.LastEventIDHeader); isWatch && lastEvent != "" {
 		after, err := watch.ParseCursor(lastEvent)
 		if err != nil {
-			return nil, rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
+			return nil, rest.NewError(
+				rest.CodeInvalidQuery,
+				"the header %s is not a cursor of this API; send the id of the last event, or start again without it",
+				watch.LastEventIDHeader,
+			)
 		}
 		return &after, nil
 	}
@@ -85,7 +89,12 @@ func parseStartCursor(r *http.Request, isWatch bool) (*watch.Cursor, error) {
 	text := parameters.Get("changed_since")
 	after, err := watch.ParseCursor(text)
 	if err != nil {
-		return nil, rest.NewQueryError("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
+		return nil, rest.NewQueryError(
+			"changed_since",
+			"format",
+			text,
+			"is not a cursor of this API; use the cursor of a list or of the last response",
+		)
 	}
 	return &after, nil
 }
@@ -115,7 +124,10 @@ func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kin
 
 func toExpiredCursorProblem(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
-		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
+		return rest.NewError(
+			rest.CodeCursorExpired,
+			"the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list",
+		)
 	}
 	return err
 }

@@ -206,7 +206,12 @@ func toTokenProblem(token string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, rest.ErrForeignToken):
-		return rest.NewQueryError("continue", "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
+		return rest.NewQueryError(
+			"continue",
+			"format",
+			token,
+			"belongs to another query; repeat the parameters of that query, or start again without it",
+		)
 	}
 	return rest.NewQueryError("continue", "format", token, "is not a token of this API; start again without it")
 }

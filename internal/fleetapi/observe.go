@@ -87,7 +87,11 @@ func (a *API) toProblemAndLog(ctx context.Context, err error, requestID string) 
 		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter}
 	case ctx.Err() != nil:
 		// The client has gone, or the time for an answer is over.
-		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API could not answer the request in time; retry later", RetryAfter: retryAfter}
+		return &rest.Error{
+			Code:       rest.CodeUnavailable,
+			Detail:     "the fleet API could not answer the request in time; retry later",
+			RetryAfter: retryAfter,
+		}
 	default:
 		p = &rest.Error{Code: rest.CodeInternal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}

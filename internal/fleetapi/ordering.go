@@ -31,8 +31,14 @@ func parseOrderTerms(values []string, fallback string) ([]Order, error) {
 			direction = strings.ToLower(words[1])
 		}
 		if !ok || len(words) > 2 || direction != "asc" && direction != "desc" {
-			return nil, rest.NewQueryError("order", "format", text, "has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
-				strings.TrimSpace(term), strings.Join(listOrderNames(), ", "))
+			return nil, rest.NewQueryError(
+				"order",
+				"format",
+				text,
+				"has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
+				strings.TrimSpace(term),
+				strings.Join(listOrderNames(), ", "),
+			)
 		}
 		for _, column := range columns {
 			terms = appendTermUnlessRedundant(terms, Order{Column: column, Desc: direction == "desc"})
@@ -151,7 +157,8 @@ func decodePositionValue(encoded []byte, column search.Field) (value search.Valu
 			return value, nil, false
 		}
 		value.Text, remaining = string(encoded[used:used+int(n)]), encoded[used+int(n):] //nolint:gosec // no more than there are
-		return value, remaining, utf8.ValidString(value.Text) && !strings.ContainsRune(value.Text, 0) && (column != search.OwnerID || uuid.Validate(value.Text) == nil)
+		return value, remaining, utf8.ValidString(value.Text) && !strings.ContainsRune(value.Text, 0) &&
+			(column != search.OwnerID || uuid.Validate(value.Text) == nil)
 	case len(encoded) < longLen:
 		return value, nil, false
 	}

@@ -134,7 +134,14 @@ func ValidateReport(report v1.Report, now time.Time) []v1.FieldError {
 	if t := report.ObservedTime; t != nil {
 		switch {
 		case t.After(now.Add(MaxReportAhead)):
-			refuse("observed_time", "max", t, "must be at most %s ahead of the server's clock, which is at %s", MaxReportAhead, now.Format(time.RFC3339))
+			refuse(
+				"observed_time",
+				"max",
+				t,
+				"must be at most %s ahead of the server's clock, which is at %s",
+				MaxReportAhead,
+				now.Format(time.RFC3339),
+			)
 		case t.Before(now.Add(-MaxReportAge)):
 			refuse("observed_time", "min", t, "must be at most %s old; the server's clock is at %s", MaxReportAge, now.Format(time.RFC3339))
 		}

@@ -116,7 +116,11 @@ func validateName(k *kind, name string) []v1.FieldError {
 	}
 	return []v1.FieldError{{
 		Field: "name", Constraint: "pattern", Value: name,
-		Message: fmt.Sprintf("must be %d to %d lower-case letters, digits and hyphens, and start and end with a letter or digit", k.minName, k.maxName),
+		Message: fmt.Sprintf(
+			"must be %d to %d lower-case letters, digits and hyphens, and start and end with a letter or digit",
+			k.minName,
+			k.maxName,
+		),
 	}}
 }
 
@@ -128,7 +132,10 @@ func validateLabels(field string, labels map[string]string) []v1.FieldError {
 	var errs []v1.FieldError
 	for key, value := range labels {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			errs = append(errs, v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
+			errs = append(
+				errs,
+				v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key},
+			)
 		}
 		if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
 			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "pattern", Message: wrong[0], Value: value})
@@ -145,14 +152,20 @@ func validateAnnotations(field string, annotations map[string]string) []v1.Field
 	for key, value := range annotations {
 		size += len(key) + len(value)
 		if wrong := validation.IsQualifiedName(strings.ToLower(key)); len(wrong) > 0 {
-			errs = append(errs, v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
+			errs = append(
+				errs,
+				v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key},
+			)
 		}
 		if strings.ContainsRune(value, 0) {
 			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "format", Message: "must not contain NUL"})
 		}
 	}
 	if size > maxAnnotations {
-		errs = append(errs, v1.FieldError{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d bytes", maxAnnotations), Value: size})
+		errs = append(
+			errs,
+			v1.FieldError{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d bytes", maxAnnotations), Value: size},
+		)
 	}
 	slices.SortFunc(errs, func(a, b v1.FieldError) int { return strings.Compare(a.Field+a.Message, b.Field+b.Message) })
 	return errs

@@ -198,7 +198,14 @@ func (rs *resourceService) requestOrRefuseChildDeletion(ctx context.Context, by 
 			return fmt.Errorf("delete child %q: no kind %q", child.Record.ID, child.Record.Kind)
 		}
 		if k.onParentDelete == Restrict {
-			return rest.NewError(rest.CodeHasChildren, "%s %q still has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
+			return rest.NewError(
+				rest.CodeHasChildren,
+				"%s %q still has %d %s; delete them first",
+				parent.Record.Kind,
+				parent.Record.ID,
+				len(children),
+				k.collection,
+			)
 		}
 		if child.Record.IsBeingDeleted() {
 			continue

@@ -55,8 +55,12 @@ func (rs *resourceService) runWithRowLocked(
 	case errors.Is(err, ErrNotFound):
 		return newNotFoundError(row.kind, row.id)
 	case errors.Is(err, ErrShootExists):
-		return &rest.Error{Code: rest.CodeShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
-			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", row.kind.name, row.id)}
+		return &rest.Error{
+			Code:  rest.CodeShootNotDeleted,
+			Cause: err,
+			Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
+				"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", row.kind.name, row.id),
+		}
 	}
 	return err
 }

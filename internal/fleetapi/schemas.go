@@ -45,7 +45,12 @@ func requireSchemaManager(principal auth.Principal) error {
 	if principal.Unrestricted || principal.HasRole(auth.Operator) {
 		return nil
 	}
-	return rest.NewError(rest.CodeForbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, principal.Subject)
+	return rest.NewError(
+		rest.CodeForbidden,
+		"schemas apply to all tenants and need the role %s, which %q does not have",
+		auth.Operator,
+		principal.Subject,
+	)
 }
 
 // schemaRoutes serve the schemas of specs.

@@ -158,9 +158,13 @@ func (a *API) recomputeStatusesAfterSync(ctx context.Context) error {
 			return errors.Join(failures, err)
 		}
 		for _, id := range ids {
-			err := a.runWithRowLocked(ctx, rowTarget{scope: Scope{All: true}, kind: k, id: id}, func(ctx context.Context, tx Tx, t *lockedTarget) error {
-				return a.recomputeAndSaveOrRemove(ctx, tx, k, t, nil)
-			})
+			err := a.runWithRowLocked(
+				ctx,
+				rowTarget{scope: Scope{All: true}, kind: k, id: id},
+				func(ctx context.Context, tx Tx, t *lockedTarget) error {
+					return a.recomputeAndSaveOrRemove(ctx, tx, k, t, nil)
+				},
+			)
 			if p, ok := errors.AsType[*rest.Error](err); !ok || p.Code != rest.CodeNotFound {
 				failures = errors.Join(failures, err)
 			}

@@ -72,7 +72,10 @@ func (s *SpecSchema) ValidateSpec(spec []byte) []v1.FieldError {
 			break
 		}
 		keyword := unit.KeywordLocation[strings.LastIndexByte(unit.KeywordLocation, '/')+1:]
-		list = append(list, newSpecViolation(unit.InstanceLocation, constraintForKeyword(keyword), "does not meet the schema: "+unit.Error.String()))
+		list = append(
+			list,
+			newSpecViolation(unit.InstanceLocation, constraintForKeyword(keyword), "does not meet the schema: "+unit.Error.String()),
+		)
 	}
 	if len(list) == 0 {
 		list = append(list, newSpecViolation("", "format", "does not meet the schema"))

@@ -43,7 +43,11 @@ func (a *API) readFromStandby(h handler) handler {
 			return last
 		})
 		if err != nil && !called {
-			return rest.NewError(rest.CodeInvalidQuery, "the header %s is not a token of this API; send the value of the same header of the last write, or leave it out", v1.ReadAfterHeader)
+			return rest.NewError(
+				rest.CodeInvalidQuery,
+				"the header %s is not a token of this API; send the value of the same header of the last write, or leave it out",
+				v1.ReadAfterHeader,
+			)
 		}
 		return err
 	}

@@ -62,7 +62,12 @@ func (a *API) serveSummary(w http.ResponseWriter, r *http.Request, principal aut
 	}
 	summary, err := a.store.ReadSummary(r.Context(), scope)
 	if errors.Is(err, ErrNotCounted) {
-		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API is still counting the resources for the first time; retry later", RetryAfter: retryAfter, Cause: err}
+		return &rest.Error{
+			Code:       rest.CodeUnavailable,
+			Detail:     "the fleet API is still counting the resources for the first time; retry later",
+			RetryAfter: retryAfter,
+			Cause:      err,
+		}
 	}
 	if err != nil {
 		return err

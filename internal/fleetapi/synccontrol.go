@@ -111,7 +111,13 @@ func (sa syncActionRoutes) applySyncAction(
 	case changed:
 		sa.api.log.InfoContext(ctx, "sync changed by request", "action", string(change.Action), "resource_id", id, "subject", change.By)
 	case change.Action == SyncRetry && sync.State == v1.SyncRunning:
-		return sync, false, rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, sa.kind.name, id)
+		return sync, false, rest.NewError(
+			rest.CodeSyncRunning,
+			"worker %q is syncing %s %q now; wait for the result",
+			sync.ClaimedBy,
+			sa.kind.name,
+			id,
+		)
 	case change.Action == SyncRetry && sync.State == v1.SyncPaused:
 		return sync, false, rest.NewError(rest.CodeSyncPaused, "the sync of %s %q is paused; resume it first", sa.kind.name, id)
 	}

@@ -43,5 +43,8 @@ func CheckAddressesFree(ctx context.Context, addresses ...Address) error {
 	if len(taken) == 0 {
 		return nil
 	}
-	return fmt.Errorf("address already in use: stop the other process, or set another address with the flag in brackets:\n%s", strings.Join(taken, "\n"))
+	return fmt.Errorf(
+		"address already in use: stop the other process, or set another address with the flag in brackets:\n%s",
+		strings.Join(taken, "\n"),
+	)
 }

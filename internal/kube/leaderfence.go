@@ -11,7 +11,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-var errLeadershipExpired = errors.New("this replica did not renew its leader election Lease in time, so another one may lead: it writes nothing")
+var errLeadershipExpired = errors.New(
+	"this replica did not renew its leader election Lease in time, so another one may lead: it writes nothing",
+)
 
 // A leaderFence refuses the writes of a leader that did not renew its Lease in time. After a
 // freeze of the process, such as a paused machine, the goroutines of the leader go on before it

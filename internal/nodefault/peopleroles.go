@@ -34,7 +34,12 @@ func PeopleRoles() []*rbacv1.ClusterRole {
 			policyRule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
 			policyRule(corev1.GroupName, resourceNodes, "get", "list", "patch", "update"),
 			// Deleting the Lease resets the budget.
-			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{BudgetLease}, Verbs: []string{"get", "delete"}},
+			rbacv1.PolicyRule{
+				APIGroups:     []string{"coordination.k8s.io"},
+				Resources:     []string{"leases"},
+				ResourceNames: []string{BudgetLease},
+				Verbs:         []string{"get", "delete"},
+			},
 		)),
 	}
 }

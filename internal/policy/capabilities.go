@@ -54,7 +54,13 @@ func newCapabilitiesWithout(drop func(*ast.Builtin) bool) *ast.Capabilities {
 	caps.AllowNet = []string{} // nil would mean any host
 	// The features that existed when the policies were written: a new version of the syntax must be
 	// enabled deliberately.
-	caps.Features = []string{ast.FeatureRegoV1, ast.FeatureRegoV1Import, ast.FeatureRefHeads, ast.FeatureRefHeadStringPrefixes, ast.FeatureKeywordsInRefs}
+	caps.Features = []string{
+		ast.FeatureRegoV1,
+		ast.FeatureRegoV1Import,
+		ast.FeatureRefHeads,
+		ast.FeatureRefHeadStringPrefixes,
+		ast.FeatureKeywordsInRefs,
+	}
 	caps.FutureKeywords = []string{"contains", "every", "if", "in"}
 	return caps
 }

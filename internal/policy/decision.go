@@ -96,7 +96,9 @@ func decodeDecision(v ast.Value) (Decision, error) {
 		}
 		a := fieldReader{object: sub, of: "approvals"}
 		d.Approvals = Approvals{
-			Count: a.readApprovalCount("count"), Groups: a.readStrings("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
+			Count: a.readApprovalCount(
+				"count",
+			), Groups: a.readStrings("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
 		}
 		if err := a.firstErrorOrUnknownField(); err != nil {
 			return Decision{}, err

@@ -166,7 +166,10 @@ func (e *Evaluator) runEvaluatorProcess(ctx context.Context, question []byte) (p
 	case ctx.Err() != nil:
 		return processAnswer{}, fmt.Errorf("evaluate a condition: %w", context.Cause(ctx))
 	case cmd.ProcessState == nil || !started:
-		return processAnswer{}, &RetryError{retryDelay, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.firstKeptLine())}
+		return processAnswer{}, &RetryError{
+			retryDelay,
+			fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.firstKeptLine()),
+		}
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -178,7 +181,9 @@ func (e *Evaluator) runEvaluatorProcess(ctx context.Context, question []byte) (p
 	case bound.Err() != nil:
 		return processAnswer{}, &RetryError{retryDelay, fmt.Errorf("%w: %s within %s", errOvertime, used, e.overall)}
 	case status.Signaled():
-		return processAnswer{}, &KilledError{fmt.Sprintf("it was ended by signal %q, for example because of a memory or CPU time limit", status.Signal())}
+		return processAnswer{}, &KilledError{
+			fmt.Sprintf("it was ended by signal %q, for example because of a memory or CPU time limit", status.Signal()),
+		}
 	}
 	return processAnswer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.firstKeptLine())}
 }

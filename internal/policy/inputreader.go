@@ -213,7 +213,11 @@ func (r *inputReader) findFieldShape(parent *inputShape, name string) (key *ast.
 	}
 	switch {
 	case parent.closed:
-		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.formatCurrentPath(), strings.Join(slices.Sorted(maps.Keys(parent.Properties)), ", "))
+		return nil, nil, fmt.Errorf(
+			"%s is unknown: want %s",
+			r.formatCurrentPath(),
+			strings.Join(slices.Sorted(maps.Keys(parent.Properties)), ", "),
+		)
 	case parent.rest != nil:
 		return ast.InternedTerm(name), parent.rest, nil
 	}

@@ -23,7 +23,11 @@ func runPolicyTests(ctx context.Context, files map[string]string, shape *inputSh
 	if err != nil {
 		return 0, err
 	}
-	runner := tester.NewRunner().SetCompiler(newCompiler(caps, shape).WithStrict(false)).SetModules(modules).SetTimeout(24 * time.Hour).RaiseBuiltinErrors(true)
+	runner := tester.NewRunner().
+		SetCompiler(newCompiler(caps, shape).WithStrict(false)).
+		SetModules(modules).
+		SetTimeout(24 * time.Hour).
+		RaiseBuiltinErrors(true)
 	results, err := runner.RunTests(ctx, nil)
 	if err != nil {
 		return 0, shortenCompileErrors(err)

@@ -161,7 +161,12 @@ func checkRoleBoundByRLS(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("read the permissions of the database role: %w", err)
 	}
 	if unbound {
-		return fmt.Errorf("role %q bypasses row-level security and would see the rows of all tenants: use the role %q or %q, or one like them", role, RoleFleetAPI, RoleClusterWorker)
+		return fmt.Errorf(
+			"role %q bypasses row-level security and would see the rows of all tenants: use the role %q or %q, or one like them",
+			role,
+			RoleFleetAPI,
+			RoleClusterWorker,
+		)
 	}
 	return nil
 }

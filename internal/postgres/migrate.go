@@ -39,7 +39,12 @@ func (p *Pool) CheckSchemaNotBehindOrAltered(ctx context.Context) error {
 	switch {
 	case err == nil, SQLState(err) == codeUndefinedTable:
 	case SQLState(err) == codeInsufficientPrivilege: // the second migration grants it
-		return fmt.Errorf("%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w", ErrSchemaBehind, versionTable, err)
+		return fmt.Errorf(
+			"%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w",
+			ErrSchemaBehind,
+			versionTable,
+			err,
+		)
 	default:
 		return fmt.Errorf("read the version of the schema: %w", markIfUnavailable(ctx, err))
 	}

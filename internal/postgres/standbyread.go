@@ -41,9 +41,10 @@ type walPosition struct {
 
 func readWALPosition(ctx context.Context, primary *Pool) (position walPosition, err error) {
 	err = primary.RunBatch(ctx, Scope{}, func(b *pgx.Batch) {
-		b.Queue("select epoch::text, renewed, timeline, (flushed - '0/0')::bigint, (inserted - '0/0')::bigint from tenant.wal_position()").QueryRow(func(row pgx.Row) error {
-			return row.Scan(&position.epoch, &position.renewed, &position.timeline, &position.flushed, &position.inserted)
-		})
+		b.Queue("select epoch::text, renewed, timeline, (flushed - '0/0')::bigint, (inserted - '0/0')::bigint from tenant.wal_position()").
+			QueryRow(func(row pgx.Row) error {
+				return row.Scan(&position.epoch, &position.renewed, &position.timeline, &position.flushed, &position.inserted)
+			})
 	})
 	return position, err
 }

@@ -120,7 +120,12 @@ func Parse(s string) (Selector, error) {
 	for _, p := range parsed {
 		op, ok := operatorFromUpstream(p.Operator())
 		if !ok {
-			return Selector{}, fmt.Errorf("parse selector %q: operator %q of label %q is not supported; use =, !=, in, notin, or the label alone", s, p.Operator(), p.Key())
+			return Selector{}, fmt.Errorf(
+				"parse selector %q: operator %q of label %q is not supported; use =, !=, in, notin, or the label alone",
+				s,
+				p.Operator(),
+				p.Key(),
+			)
 		}
 		reqs = append(reqs, Requirement{Key: p.Key(), Op: op, Values: p.ValuesUnsorted()})
 	}

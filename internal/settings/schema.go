@@ -38,7 +38,10 @@ func newSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	case mapping:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: newSchema(s.elem, reflect.Zero(s.elem.typ))}
 	case ordered:
-		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}}}
+		return &jsonschema.Schema{
+			Type:                 "object",
+			AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}},
+		}
 	case tree:
 		return &jsonschema.Schema{}
 	case scalar:

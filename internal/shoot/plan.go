@@ -16,14 +16,22 @@ type LiveShoot struct {
 // PrepareManifestForUpdate returns the wanted manifest with the versions and images of the live
 // Shoot that are newer. Its error is why no manifest may be sent.
 func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifest, err error) {
-	ref := Ref{Name: wanted.Metadata.Name, Cluster: wanted.Metadata.Labels[LabelCluster], Installation: wanted.Metadata.Labels[LabelInstallation]}
+	ref := Ref{
+		Name:         wanted.Metadata.Name,
+		Cluster:      wanted.Metadata.Labels[LabelCluster],
+		Installation: wanted.Metadata.Labels[LabelInstallation],
+	}
 	if err := CheckOwnedByRef(ref, live.Labels); err != nil {
 		return wanted, err
 	}
 	sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations)
 	if isFromLostHistory(wanted, live.Annotations) {
-		return wanted, NewClassErrorf(ClassConflict, "the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
-			sent, wanted.Known.highestIn(live.Annotations[AnnotationHistory]))
+		return wanted, NewClassErrorf(
+			ClassConflict,
+			"the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
+			sent,
+			wanted.Known.highestIn(live.Annotations[AnnotationHistory]),
+		)
 	}
 	if sent > ours {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)

@@ -67,8 +67,11 @@ func printAndCheckIdiomRates(out io.Writer, root string, limit float64, showMatc
 		}
 	}
 	if len(over) > 0 {
-		return fmt.Errorf("more than %g matches per 10,000 words in %s: see each with 'go run ./tools/dev words -show' and write it in plain English",
-			limit, strings.Join(over, " and "))
+		return fmt.Errorf(
+			"more than %g matches per 10,000 words in %s: see each with 'go run ./tools/dev words -show' and write it in plain English",
+			limit,
+			strings.Join(over, " and "),
+		)
 	}
 	return nil
 }

@@ -143,8 +143,10 @@ func unquoteLiteral(lit *ast.BasicLit) string {
 var (
 	// messageFuncs matches the functions and methods, of any package, whose strings reach a user:
 	// errors, log messages, events, output, flags, metrics.
-	messageFuncs = regexp.MustCompile(`^(?:New|Newf|Errorf|(?:Debug|Info|Warn|Error)(?:Context)?|Event|Eventf|Fprintf?|Fprintln|Printf?|Println|` +
-		`NewDesc|[cC]ounter(?:Vec|Func)?|[gG]auge(?:Vec|Func)?|[hH]istogram(?:Vec)?|desc|(?:String|Bool|Int|Int32|Int64|Uint|Float64|Duration|StringSlice|StringArray|StringToString|Var)(?:Var)?P?)$`)
+	messageFuncs = regexp.MustCompile(
+		`^(?:New|Newf|Errorf|(?:Debug|Info|Warn|Error)(?:Context)?|Event|Eventf|Fprintf?|Fprintln|Printf?|Println|` +
+			`NewDesc|[cC]ounter(?:Vec|Func)?|[gG]auge(?:Vec|Func)?|[hH]istogram(?:Vec)?|desc|(?:String|Bool|Int|Int32|Int64|Uint|Float64|Duration|StringSlice|StringArray|StringToString|Var)(?:Var)?P?)$`,
+	)
 	// helpField matches the fields of command help, metric options and similar texts.
 	helpField = regexp.MustCompile(`^(?:Use|Short|Long|Example|Help|Message|Title|Summary|Description|Reason|Hint)$`)
 	docTag    = regexp.MustCompile(`(?:^|\s)doc:"((?:[^"\\]|\\.)*)"`)

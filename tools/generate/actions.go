@@ -54,7 +54,14 @@ func writeActionSection(buf *bytes.Buffer, a *action.Action) {
 
 	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", formatCodeSpan(p.Name), p.Type, formatRequiredOrDefault(p), escapeTableCell(formatParameterDescription(p)))
+		fmt.Fprintf(
+			buf,
+			"| %s | %s | %s | %s |\n",
+			formatCodeSpan(p.Name),
+			p.Type,
+			formatRequiredOrDefault(p),
+			escapeTableCell(formatParameterDescription(p)),
+		)
 	}
 	if len(a.Permissions) == 0 {
 		return

@@ -60,7 +60,10 @@ func listAlertCombinations() []struct {
 		{[]string{"SentinelConfigLoadErrors", "SentinelReplicaFenced"}, "The Kubernetes API server is unreachable."},
 		{[]string{"ClusterWorkerClusterCountFailing", "FleetAPIErrors"}, "The database is down or overloaded."},
 		{[]string{"ClusterWorkerGardenerDown", "ClusterWorkerShootWatchErrors"}, "Gardener, or the network path to it, is down."},
-		{[]string{"ExecutionAuditDelayed", "ExecutionControllerMissing"}, "The database is down. An execution controller that starts without it is not ready."},
+		{
+			[]string{"ExecutionAuditDelayed", "ExecutionControllerMissing"},
+			"The database is down. An execution controller that starts without it is not ready.",
+		},
 		{[]string{"NodeFaultBudgetExhausted", "NodeFaultStuck"}, "Many nodes share a cause that a reboot does not fix."},
 		{[]string{"NodeFaultChangeEventsDelayed", "ChangeEventsFailing"}, "The sink, or the network path to it, is down."},
 	}
@@ -90,7 +93,14 @@ func renderAlertReference() ([]byte, error) {
 			fmt.Fprintf(&buf, "## %s\n\nFrom [%s](../../%s).\n\n", group.Name, filepath.Base(path), path)
 			buf.WriteString("| Alert | Severity | For | Summary |\n|---|---|---|---|\n")
 			for _, rule := range group.Rules {
-				fmt.Fprintf(&buf, "| %s | %s | %s | %s |\n", formatRunbookLink(rule.Alert), rule.Labels["severity"], rule.For, formatSummaryCell(rule.Annotations))
+				fmt.Fprintf(
+					&buf,
+					"| %s | %s | %s | %s |\n",
+					formatRunbookLink(rule.Alert),
+					rule.Labels["severity"],
+					rule.For,
+					formatSummaryCell(rule.Annotations),
+				)
 			}
 			buf.WriteByte('\n')
 		}

@@ -111,7 +111,9 @@ func writeSchema(cfg any, title string) ([]byte, error) {
 
 func renderConfigReference() ([]byte, error) {
 	var buf bytes.Buffer
-	buf.WriteString(generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n")
+	buf.WriteString(
+		generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n",
+	)
 	type section struct {
 		title string
 		cfg   any

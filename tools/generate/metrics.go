@@ -23,9 +23,11 @@ func renderMetricReference() ([]byte, error) {
 		return nil, err
 	}
 	var buf bytes.Buffer
-	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`, with `fleetloop_build_info` and the metrics of the Go runtime (`go_*`) and the process (`process_*`).\n" +
-		"If one process runs several SentinelConfigs, `hyperfleet_sentinel_*` metrics also have the label `" + operator.LabelConfig + "`, the name of the SentinelConfig.\n" +
-		"`hyperfleet_sentinel_shard_*` metrics always have it.\n\n")
+	buf.WriteString(
+		generated + "# Metrics\n\nServed at `/metrics`, with `fleetloop_build_info` and the metrics of the Go runtime (`go_*`) and the process (`process_*`).\n" +
+			"If one process runs several SentinelConfigs, `hyperfleet_sentinel_*` metrics also have the label `" + operator.LabelConfig + "`, the name of the SentinelConfig.\n" +
+			"`hyperfleet_sentinel_shard_*` metrics always have it.\n\n",
+	)
 	buf.WriteString("| Name | Type | Labels | Description |\n|---|---|---|---|\n")
 	slices.SortFunc(reg.found, func(a, b metric) int { return strings.Compare(a.name, b.name) })
 	for _, m := range slices.Compact(reg.found) {

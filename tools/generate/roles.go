@@ -25,7 +25,9 @@ type file struct {
 // feature.
 func writeRoleAndGuardManifests() error {
 	base := operator.SentinelRoles{}.BuildAccountRolesAndBindings()
-	secrets := operator.SentinelRoles{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.BuildAccountRolesAndBindings()
+	secrets := operator.SentinelRoles{
+		Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"},
+	}.BuildAccountRolesAndBindings()
 	sharding := operator.SentinelRoles{Sharding: true}.BuildAccountRolesAndBindings()
 	for _, f := range []file{
 		{"console.yaml", "ServiceAccount and permissions of the console in a host cluster: read what it shows, and ask what a\n# person may read. Writes use the person's own permissions.", hosts.NewAccountObjects("fleetloop-system")},

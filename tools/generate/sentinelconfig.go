@@ -37,7 +37,15 @@ func renderSentinelConfigReference() ([]byte, error) {
 	var buf bytes.Buffer
 	names := crd.Spec.Names
 	buf.WriteString(generated)
-	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, formatCodeSpan(names.Plural), formatCodeSpan(names.ShortNames[0]), formatCodeSpan(names.ShortNames[0]+"."+crd.Spec.Group))
+	fmt.Fprintf(
+		&buf,
+		aboutSentinelConfig,
+		crd.Spec.Group,
+		version.Name,
+		formatCodeSpan(names.Plural),
+		formatCodeSpan(names.ShortNames[0]),
+		formatCodeSpan(names.ShortNames[0]+"."+crd.Spec.Group),
+	)
 	root := version.Schema.OpenAPIV3Schema
 	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
 		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Description |\n|---|---|---|---|\n", section.title)
@@ -45,7 +53,9 @@ func renderSentinelConfigReference() ([]byte, error) {
 		writeFieldRows(&buf, section.key, &part)
 		buf.WriteByte('\n')
 	}
-	buf.WriteString("## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n")
+	buf.WriteString(
+		"## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n",
+	)
 	spec := root.Properties["spec"]
 	for _, r := range collectValidationRules("spec", &spec, nil) {
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
@@ -88,7 +98,9 @@ func renderSentinelConfigSchema() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-func readCRD(file string) (definition *apiextensionsv1.CustomResourceDefinition, first *apiextensionsv1.CustomResourceDefinitionVersion, err error) {
+func readCRD(
+	file string,
+) (definition *apiextensionsv1.CustomResourceDefinition, first *apiextensionsv1.CustomResourceDefinitionVersion, err error) {
 	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
 	if err != nil {
 		return nil, nil, err

@@ -31,7 +31,14 @@ func (r releaser) writeTarGz(name string, files []archiveFile) error {
 	}
 	archive := tar.NewWriter(compressor)
 	for _, f := range files {
-		header := &tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: r.epoch}
+		header := &tar.Header{
+			Format:   tar.FormatPAX,
+			Typeflag: tar.TypeReg,
+			Name:     f.name,
+			Mode:     f.mode,
+			Size:     int64(len(f.data)),
+			ModTime:  r.epoch,
+		}
 		if err := archive.WriteHeader(header); err != nil {
 			return fmt.Errorf("write %q to archive %q: %w", f.name, name, err)
 		}

@@ -112,7 +112,11 @@ func (r releaser) checkSourceMatchesTag(ctx context.Context) error {
 		return err
 	}
 	if changes != "" {
-		return fmt.Errorf("the source has uncommitted changes, so the programs would not have the version %s: commit or remove them\n%s", r.version, changes)
+		return fmt.Errorf(
+			"the source has uncommitted changes, so the programs would not have the version %s: commit or remove them\n%s",
+			r.version,
+			changes,
+		)
 	}
 	return nil
 }

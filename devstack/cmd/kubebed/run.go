@@ -227,7 +227,12 @@ func (r *run) runUserCommand(ctx context.Context, bed *kubebed.Bed, args []strin
 		program = filepath.Join(bed.Assets(), program)
 	}
 	cmd := exec.CommandContext(ctx, program, args[1:]...) //nolint:gosec // what the user gave
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+bed.Assets(), "KUBECONFIG="+bed.AdminKubeconfig(), "KUBEBUILDER_ASSETS="+bed.Assets())
+	cmd.Env = append(
+		os.Environ(),
+		"PATH="+os.Getenv("PATH")+":"+bed.Assets(),
+		"KUBECONFIG="+bed.AdminKubeconfig(),
+		"KUBEBUILDER_ASSETS="+bed.Assets(),
+	)
 	cmd.Env = append(cmd.Env, r.gardenVariables(bed)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, r.stdout, r.stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

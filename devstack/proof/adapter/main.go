@@ -93,6 +93,10 @@ func reportAtOnce(_ context.Context, r adapter.Resource) (adapter.Report, error)
 func recordResult(file *history.File, res adapter.Result) {
 	file.Add(history.Record{Event: history.ParseEvent("adapter", res.Event.ID, time.Time{}, res.Event.Data)})
 	if res.Outcome == adapter.OutcomeReported {
-		file.Add(history.Record{Report: &history.Report{Adapter: history.AdapterName, ClusterID: res.ResourceID, Generation: res.Report.ObservedGeneration}})
+		file.Add(
+			history.Record{
+				Report: &history.Report{Adapter: history.AdapterName, ClusterID: res.ResourceID, Generation: res.Report.ObservedGeneration},
+			},
+		)
 	}
 }

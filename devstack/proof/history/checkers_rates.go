@@ -46,7 +46,10 @@ func CheckRates(cfg Config, records []Record) Result {
 		case r.Fault != nil && r.Fault.Kind == ClockFault:
 			from, to := clocks.reachOf(r.Fault)
 			if clockProgramOf(r.Fault) == sentinelProgram {
-				extra[sentinelProgram] = append(extra[sentinelProgram], allowance{from, to, sentinels.Burst + r.Fault.Ahead.Abs().Seconds()*sentinels.PerSecond})
+				extra[sentinelProgram] = append(
+					extra[sentinelProgram],
+					allowance{from, to, sentinels.Burst + r.Fault.Ahead.Abs().Seconds()*sentinels.PerSecond},
+				)
 			}
 		case r.Fault != nil && r.Fault.Kind != "restart": // which is a stop
 			allowBurst(r.Fault.Target, r.Fault.End)

@@ -224,7 +224,13 @@ func CheckShardsCoverAll(cfg Config, records []Record) Result {
 	for _, collection := range []string{clusterCollection, poolCollection} {
 		res.Checked += exist[collection]
 		if len(names[collection]) != cfg.Sentinels {
-			res.fail("%d sentinels share the %s (%s), want %d", len(names[collection]), collection, strings.Join(names[collection], ", "), cfg.Sentinels)
+			res.fail(
+				"%d sentinels share the %s (%s), want %d",
+				len(names[collection]),
+				collection,
+				strings.Join(names[collection], ", "),
+				cfg.Sentinels,
+			)
 		}
 		if owned[collection] != exist[collection] {
 			res.fail("the sentinels watch %d %s in total, the API has %d", owned[collection], collection, exist[collection])

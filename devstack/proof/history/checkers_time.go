@@ -114,7 +114,14 @@ func (o timeOrder) wantInGenerationsOfClusters(byCluster map[string][]*Event) {
 			before := list[i]
 			early := o.clocks.earliest(byDatabase(before.Updated)).Sub(o.clocks.latest(byDatabase(e.Updated)))
 			if before.Generation < e.Generation && early > o.clocks.skew {
-				o.res.fail("cluster %s changed to generation %d at %s, and to %d at %s", id, before.Generation, stamp(before.Updated), e.Generation, stamp(e.Updated))
+				o.res.fail(
+					"cluster %s changed to generation %d at %s, and to %d at %s",
+					id,
+					before.Generation,
+					stamp(before.Updated),
+					e.Generation,
+					stamp(e.Updated),
+				)
 			}
 		}
 	}

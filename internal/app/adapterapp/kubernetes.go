@@ -71,7 +71,12 @@ func (k kubeStep) runStep(ctx context.Context) (map[string]any, error) {
 		return map[string]any{"exists": exists}, nil
 	}
 	applied := k.object.DeepCopy()
-	err := k.action.kube.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(k.action.manager), client.ForceOwnership)
+	err := k.action.kube.Apply(
+		ctx,
+		client.ApplyConfigurationFromUnstructured(applied),
+		client.FieldOwner(k.action.manager),
+		client.ForceOwnership,
+	)
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err):
 		return nil, adapter.Permanent(fmt.Errorf("apply %s: %w", what, err))

@@ -39,7 +39,13 @@ type components struct {
 }
 
 // buildComponents builds the loop. On failure it closes the parts that it has built.
-func buildComponents(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) (*components, error) {
+func buildComponents(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	dataDir string,
+	env func(string) (string, bool),
+) (*components, error) {
 	l := &components{}
 	if err := l.buildParts(ctx, p, cfg, dataDir, env); err != nil {
 		return nil, errors.Join(err, lifecycle.CloseAll(l.parts...))
@@ -58,7 +64,12 @@ func migrateEmbeddedDatabase(ctx context.Context, p *process.Process, cfg Config
 
 // startAndMigrateEmbeddedPostgreSQL starts the embedded server, migrates its database, and returns the configuration
 // that uses it.
-func (l *components) startAndMigrateEmbeddedPostgreSQL(ctx context.Context, p *process.Process, cfg Config, dataDir string) (Config, error) {
+func (l *components) startAndMigrateEmbeddedPostgreSQL(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	dataDir string,
+) (Config, error) {
 	server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
 	if err != nil {
 		return cfg, fmt.Errorf("start embedded PostgreSQL: %w", err)
@@ -74,7 +85,13 @@ func (l *components) startAndMigrateEmbeddedPostgreSQL(ctx context.Context, p *p
 }
 
 // buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
-func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
+func (l *components) buildParts(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	dataDir string,
+	env func(string) (string, bool),
+) error {
 	// The database.
 	if cfg.API.Database.URL == "" {
 		var err error
@@ -153,7 +170,13 @@ func (l *components) checkLive() error {
 
 // addSentinelsOrHostCluster adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
-func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
+func (l *components) addSentinelsOrHostCluster(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	broker *sentinelapp.Broker,
+	dataDir string,
+) error {
 	if cfg.Kube == kubeEmbedded {
 		return l.startAndAddHostCluster(ctx, p, cfg, broker, dataDir)
 	}
@@ -165,7 +188,13 @@ func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.P
 
 // startAndAddHostCluster starts the host cluster, and adds the controllers that run on it: those of sentinels, executions
 // and node faults.
-func (l *components) startAndAddHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
+func (l *components) startAndAddHostCluster(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	broker *sentinelapp.Broker,
+	dataDir string,
+) error {
 	if broker.Type != sentinelapp.NATS {
 		return errBroker
 	}

@@ -108,7 +108,12 @@ func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.
 
 // createWithRetryUnlessNameTaken creates one resource, or returns an empty one if its name is taken. It retries
 // while the API does not respond.
-func createWithRetryUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collection string, request v1.CreateRequest) (v1.Resource, error) {
+func createWithRetryUnlessNameTaken(
+	ctx context.Context,
+	api *fleetclient.Client,
+	collection string,
+	request v1.CreateRequest,
+) (v1.Resource, error) {
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		var err error

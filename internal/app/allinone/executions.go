@@ -42,7 +42,12 @@ const (
 
 // setUpExecutions installs the objects that executions need, and builds the controller and the node
 // that runs its Jobs.
-func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, database settings.Secret, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+func (h *hostCluster) setUpExecutions(
+	ctx context.Context,
+	p *process.Process,
+	database settings.Secret,
+	sinks *changes.Sinks,
+) ([]lifecycle.Part, error) {
 	cfg := executionapp.OverriddenDefaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err

@@ -39,7 +39,13 @@ func (c GardenConfig) withWorkerAdapter(adapters []string) []string {
 
 // newClusterWorkerParts builds the parts that sync clusters to Gardener. The Gardener variables of the
 // environment have the same meaning as for the cluster-worker binary.
-func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) (parts []lifecycle.Part, live func() error, err error) {
+func newClusterWorkerParts(
+	ctx context.Context,
+	p *process.Process,
+	cfg Config,
+	overrides clusterworkerapp.Overrides,
+	env func(string) (string, bool),
+) (parts []lifecycle.Part, live func() error, err error) {
 	all := clusterworkerapp.OverriddenDefaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err

@@ -169,7 +169,11 @@ func (h *hostCluster) ensureSentinelConfigs(ctx context.Context, cfg SentinelCon
 
 // newSentinelOperatorParts builds the operator that runs all SentinelConfigs, including those that users add.
 // live reports whether it makes progress.
-func (h *hostCluster) newSentinelOperatorParts(p *process.Process, b *sentinelapp.Broker, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
+func (h *hostCluster) newSentinelOperatorParts(
+	p *process.Process,
+	b *sentinelapp.Broker,
+	note noteFunc,
+) (parts []lifecycle.Part, live func() error, err error) {
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
 		OnPublished: func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) },

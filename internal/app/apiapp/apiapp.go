@@ -50,7 +50,9 @@ func OverriddenDefaults() Config {
 }
 
 // errNoDatabase means that no database is configured and explains how to set one.
-var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which starts its own database")
+var errNoDatabase = errors.New(
+	"DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which starts its own database",
+)
 
 // BuildParts returns the parts of the fleet API in order of dependency, and the address on which it
 // listens.

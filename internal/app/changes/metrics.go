@@ -10,8 +10,12 @@ import (
 type sinkConfigValid struct{ sinks *Sinks }
 
 //nolint:gochecknoglobals // a description, made once
-var sinkConfigValidDesc = prometheus.NewDesc("fleetloop_change_events_sink_config_valid",
-	"1 if this process can send change events to a sink; 0 if the configuration of the sink is invalid, or if the process has never been able to read a required file. A sink is the HTTP endpoint that receives change events.", []string{"sink"}, nil)
+var sinkConfigValidDesc = prometheus.NewDesc(
+	"fleetloop_change_events_sink_config_valid",
+	"1 if this process can send change events to a sink; 0 if the configuration of the sink is invalid, or if the process has never been able to read a required file. A sink is the HTTP endpoint that receives change events.",
+	[]string{"sink"},
+	nil,
+)
 
 // Describe implements prometheus.Collector.
 func (sinkConfigValid) Describe(ch chan<- *prometheus.Desc) { ch <- sinkConfigValidDesc }

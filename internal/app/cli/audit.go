@@ -67,7 +67,12 @@ func newAuditGetCommand(s *session) *cobra.Command {
 	f.StringVar(&o.filter.Target, "target", "", "show only events on this `object`: web, shop/web, Deployment/web or Deployment/shop/web")
 	f.StringVar(&o.filter.Actor, "actor", "", "show only events of this `user`")
 	f.StringVar(&o.filter.Cluster, "cluster", "", "show only events in this `cluster`")
-	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
+	f.StringVar(
+		&o.since,
+		"since",
+		"",
+		"show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)",
+	)
 	f.IntVar(&o.filter.Most, "limit", defaultEvents, "maximum `number` of events; 0 for all")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	AddOutputFlag(cmd, &o.format, listFormats())

@@ -58,7 +58,9 @@ func ShowUndelivered(cmd *cobra.Command, env Env, format string) error {
 		s.printNote("No delivery of a change event of a cluster fails, and none was given up in the last 24 hours.")
 		return nil
 	}
-	rows := [][]terminal.Cell{append(terminal.PlainRow("CLUSTER", "ACTION", "AGE"), append(deliveryHeaders(), terminal.Cell{Text: "EVENT"})...)}
+	rows := [][]terminal.Cell{
+		append(terminal.PlainRow("CLUSTER", "ACTION", "AGE"), append(deliveryHeaders(), terminal.Cell{Text: "EVENT"})...),
+	}
 	for _, u := range list.Items {
 		row := append(terminal.PlainRow(u.Cluster, u.Action, terminal.Since(env.Now(), u.Time)), deliveryRow(s, &u.Delivery)...)
 		rows = append(rows, append(row, terminal.Cell{Text: u.EventID}))
@@ -156,6 +158,11 @@ func runResend(s *session, cmd *cobra.Command, eventID string, o v1.ChangeResend
 		s.printNote("Nothing to send: every delivery is pending, or was accepted by its sink. Name a sink with --sink to send it again.")
 		return nil
 	}
-	_, err = fmt.Fprintf(s.env.Stdout, "change event %s is sent again to %s\n", terminal.ReplaceUnprintable(eventID), terminal.ReplaceUnprintable(strings.Join(sent.Queued, ", ")))
+	_, err = fmt.Fprintf(
+		s.env.Stdout,
+		"change event %s is sent again to %s\n",
+		terminal.ReplaceUnprintable(eventID),
+		terminal.ReplaceUnprintable(strings.Join(sent.Queued, ", ")),
+	)
 	return err
 }

@@ -99,9 +99,19 @@ func newChangesCommand(s *session) *cobra.Command {
 	f.StringVar(&o.query.Outcome, "outcome", "", "show only changes with this `outcome`: succeeded or failed")
 	f.StringVar(&o.query.DryRun, "dry-runs", "", "with true, show only dry runs; with false, none; `true|false`")
 	f.StringVar(&o.query.Text, "text", "", "show only changes whose summary or reason contains this `text`, in upper or lower case")
-	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
+	f.StringVar(
+		&o.since,
+		"since",
+		"",
+		"show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)",
+	)
 	f.StringVar(&o.until, "until", "", "show only events until this `time`: an age, a day or a time")
-	f.IntVar(&o.limit, "limit", defaultChanges, "maximum `number` of events, 0 for all; with --follow, the past events to show first, 10 if not given")
+	f.IntVar(
+		&o.limit,
+		"limit",
+		defaultChanges,
+		"maximum `number` of events, 0 for all; with --follow, the past events to show first, 10 if not given",
+	)
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
 	f.BoolVarP(&o.follow, "watch", "w", false, "the same as --follow")

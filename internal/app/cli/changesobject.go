@@ -54,7 +54,11 @@ func (o *changesOptions) setObjectFilterFromArgs(cmd *cobra.Command, args []stri
 	case v1.CollectionNodePools:
 		o.query.Cluster = refs[0].Parent
 	default:
-		return usageErrorf(cmd, "the timeline has no changes of %s; use cluster/NAME, nodepool/CLUSTER/NAME, node/NAME or execution/NAME", k.Collection)
+		return usageErrorf(
+			cmd,
+			"the timeline has no changes of %s; use cluster/NAME, nodepool/CLUSTER/NAME, node/NAME or execution/NAME",
+			k.Collection,
+		)
 	}
 	o.query.Subject = k.Collection + "/" + refs[0].Name
 	return nil

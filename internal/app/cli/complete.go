@@ -54,7 +54,11 @@ func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete st
 
 // completeNamesFromServer returns the names on the server with a prefix. An unreachable server yields none,
 // because a completion cannot show errors.
-func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, typed, resultPrefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) completeNamesFromServer(
+	cmd *cobra.Command,
+	k resource.Kind,
+	typed, resultPrefix string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.newClient(cmd)
 	if err != nil {

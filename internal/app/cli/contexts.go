@@ -31,7 +31,11 @@ func addContextCommands(s *session, parent *cobra.Command) {
 				return err
 			}
 			if cfg.CurrentContext == "" {
-				return &failure{err: errors.New("no context is set"), code: CodePrecondition, next: "run 'fleetloop config use-context NAME' to set one"}
+				return &failure{
+					err:  errors.New("no context is set"),
+					code: CodePrecondition,
+					next: "run 'fleetloop config use-context NAME' to set one",
+				}
 			}
 			_, err = fmt.Fprintln(s.env.Stdout, cfg.CurrentContext)
 			return err
@@ -254,7 +258,11 @@ func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) 
 func (s *session) editConfig(cmd *cobra.Command, doneMessage string, change func(root *yaml.Node, cfg Config) error) error {
 	path, _ := s.configPath(cmd)
 	if path == "" {
-		return &failure{err: errors.New("there is no home directory for the configuration file"), code: CodeUsage, next: "give a file with --config"}
+		return &failure{
+			err:  errors.New("there is no home directory for the configuration file"),
+			code: CodeUsage,
+			next: "give a file with --config",
+		}
 	}
 	parent := cmd.Context()
 	if parent == nil {

@@ -26,7 +26,10 @@ func (d *dryRun) addFlag(cmd *cobra.Command) {
 func AddDryRunFlag(cmd *cobra.Command, dry *bool, usage string) {
 	f := cmd.Flags().VarPF((*dryRun)(dry), "dry-run", "", usage+": `server|none`")
 	f.NoOptDefVal = dryRunServer
-	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{dryRunServer, dryRunNone}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"dry-run",
+		cobra.FixedCompletions([]string{dryRunServer, dryRunNone}, cobra.ShellCompDirectiveNoFileComp),
+	)
 }
 
 // String returns the value of the flag.

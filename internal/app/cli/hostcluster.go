@@ -45,7 +45,12 @@ type HostFlags struct {
 
 // AddFlags adds the flags.
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
+	flags.StringVar(
+		&w.Kubeconfig,
+		"kubeconfig",
+		"",
+		"kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)",
+	)
 	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
 	flags.StringVar(&w.As, asFlag, "", "`user` to impersonate; only the audit log of the API server has your name")
 	flags.StringArrayVar(&w.AsGroups, asGroupFlag, nil, "`group` of the user of --as in the host cluster; can be repeated")
@@ -154,13 +159,21 @@ func ExplainHostError(err error, doing, kind string) error {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return NewError(wrapped, CodePrecondition, "")
 	case apierrors.IsForbidden(err):
-		return NewError(wrapped, CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions")
+		return NewError(
+			wrapped,
+			CodeFailed,
+			"ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions",
+		)
 	case apierrors.IsUnauthorized(err):
 		return NewError(wrapped, CodeFailed, "log in to the cluster, or use another kubeconfig with --kubeconfig")
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return NewError(wrapped, CodePrecondition, "")
 	case offline:
-		return NewError(wrapped, CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --kube-context select another")
+		return NewError(
+			wrapped,
+			CodeFailed,
+			"kubectl config current-context   shows the selected cluster; --kubeconfig and --kube-context select another",
+		)
 	}
 	return wrapped
 }

@@ -73,7 +73,11 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 	}
 	defer a.client.CloseIdle()
 	if a.store.path == "" {
-		return &failure{err: errors.New("there is no home directory for the tokens"), code: CodeUsage, next: "give a configuration file with --config"}
+		return &failure{
+			err:  errors.New("there is no home directory for the tokens"),
+			code: CodeUsage,
+			next: "give a configuration file with --config",
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), loginTimeout, errLoginTimeout)
 	defer cancel()

@@ -28,7 +28,10 @@ func AddOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	for _, text := range shown {
 		completions = append(completions, strings.TrimSuffix(text, "…")) // the user writes the rest
 	}
-	_ = cmd.RegisterFlagCompletionFunc(outputFlagName, cobra.FixedCompletions(completions, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc(
+		outputFlagName,
+		cobra.FixedCompletions(completions, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace),
+	)
 }
 
 // withTemplates adds the templates to formats that include JSON.

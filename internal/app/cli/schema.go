@@ -26,7 +26,9 @@ func newSchemaCommand(s *session) *cobra.Command {
 }
 
 // withKindAndClient runs a command with the kind of its first argument.
-func (s *session) withKindAndClient(run func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error) func(*cobra.Command, []string) error {
+func (s *session) withKindAndClient(
+	run func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		k, err := resource.ParseKind(args[0])
 		if err != nil {

@@ -178,7 +178,12 @@ func newSentinelWatch(c *v1alpha1.SentinelConfig, fleet *fleetclient.Client) (*i
 const stateInvalidConfig inspect.State = "invalid_config"
 
 // explainSentinelDecisions returns the decision of each SentinelConfig of its kind about a resource.
-func explainSentinelDecisions(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
+func explainSentinelDecisions(
+	ctx context.Context,
+	fleet *fleetclient.Client,
+	configs []v1alpha1.SentinelConfig,
+	args []string,
+) (any, error) {
 	k, refs, err := resource.ParseRefs(args, "")
 	if err == nil && len(refs) != 1 {
 		err = errors.New("name one resource")
@@ -197,7 +202,15 @@ func explainSentinelDecisions(ctx context.Context, fleet *fleetclient.Client, co
 		}
 		w, err := newSentinelWatch(&configs[i], fleet)
 		if err != nil {
-			reports = append(reports, &inspect.WhyReport{Config: configs[i].Namespace + "/" + configs[i].Name, Collection: k.Collection, State: stateInvalidConfig, Rule: err.Error()})
+			reports = append(
+				reports,
+				&inspect.WhyReport{
+					Config:     configs[i].Namespace + "/" + configs[i].Name,
+					Collection: k.Collection,
+					State:      stateInvalidConfig,
+					Rule:       err.Error(),
+				},
+			)
 			continue
 		}
 		r, err := inspect.ExplainDecision(ctx, w, item.Resource.ID, inspect.NoRecord{})

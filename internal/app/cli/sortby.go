@@ -18,7 +18,12 @@ type SortFlag string
 
 // AddFlag adds the flag.
 func (f *SortFlag) AddFlag(flags *pflag.FlagSet, example string) {
-	flags.StringVar((*string)(f), "sort-by", "", "sort by the field at this `path` (JSONPath), such as "+example+"; items without it come first")
+	flags.StringVar(
+		(*string)(f),
+		"sort-by",
+		"",
+		"sort by the field at this `path` (JSONPath), such as "+example+"; items without it come first",
+	)
 }
 
 // SortItems sorts a list by the field of the flag: numbers and times by value, and text so that 1.9 comes before

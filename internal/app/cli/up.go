@@ -59,7 +59,11 @@ func execUpProgram(ctx context.Context, args []string) error {
 
 // locateSameVersionUpProgram returns the path of fleetloop-up, which is beside this executable or else on the PATH.
 // It must be built from the same source as this program, self.
-func locateSameVersionUpProgram(executable func() (string, error), lookPath func(string) (string, error), self version.Build) (string, error) {
+func locateSameVersionUpProgram(
+	executable func() (string, error),
+	lookPath func(string) (string, error),
+	self version.Build,
+) (string, error) {
 	own, err := executable()
 	if err != nil {
 		return "", fmt.Errorf("find path of this executable: %w", err)
@@ -102,7 +106,9 @@ func completeUp(cmd *cobra.Command, args []string, toComplete string) ([]cobra.C
 	if ctx == nil {
 		ctx = context.Background() // cobra has no context if it was run without one
 	}
-	out, err := exec.CommandContext(ctx, path, append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)...).Output() //nolint:gosec // our own program
+	out, err := exec.CommandContext(ctx, path, append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)...).
+		Output()
+		//nolint:gosec // our own program
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

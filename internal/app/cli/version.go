@@ -78,7 +78,12 @@ func (s *session) printVersions(build version.Build, v versions, format string) 
 	}
 	text := build.Text("fleetloop")
 	if v.Server != nil {
-		text += fmt.Sprintf("fleet-api, version %s (revision: %s)\n  url:          %s\n", terminal.ReplaceUnprintable(v.Server.Version), terminal.ReplaceUnprintable(cmp.Or(v.Server.Revision, unknownVersion)), v.Server.URL)
+		text += fmt.Sprintf(
+			"fleet-api, version %s (revision: %s)\n  url:          %s\n",
+			terminal.ReplaceUnprintable(v.Server.Version),
+			terminal.ReplaceUnprintable(cmp.Or(v.Server.Revision, unknownVersion)),
+			v.Server.URL,
+		)
 	}
 	if v.Skew != "" {
 		s.printNote("warning: %s", v.Skew)

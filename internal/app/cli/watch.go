@@ -61,7 +61,12 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 	}
 	for _, r := range what.refs {
 		if r.Kind != what.kind {
-			return usageErrorf(cmd, "--watch supports one kind of resource, but %s and %s are given; watch them one after the other", what.kind.Collection, r.Kind.Collection)
+			return usageErrorf(
+				cmd,
+				"--watch supports one kind of resource, but %s and %s are given; watch them one after the other",
+				what.kind.Collection,
+				r.Kind.Collection,
+			)
 		}
 	}
 	client, err := s.newClient(cmd)

@@ -37,7 +37,11 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			identity, err := a.client.WhoAmI(cmd.Context())
 			switch {
 			case fleetclient.IsNotFound(err):
-				return &failure{err: fmt.Errorf("the server %s does not support whoami", a.cfg.Server), code: CodeFailed, next: "use a fleet API of the same release"}
+				return &failure{
+					err:  fmt.Errorf("the server %s does not support whoami", a.cfg.Server),
+					code: CodeFailed,
+					next: "use a fleet API of the same release",
+				}
 			case err != nil:
 				return err
 			case format == terminal.FormatJSON:

@@ -102,8 +102,12 @@ func OverriddenDefaults() Config {
 }
 
 var (
-	errNoDatabase   = errors.New("DATABASE_URL is not set: set it to the fleet API's database, postgres://user:password@host:5432/database")
-	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set: GARDENER_MODE=real requires a kubeconfig of the garden cluster; set it, or unset GARDENER_MODE to use the mock")
+	errNoDatabase = errors.New(
+		"DATABASE_URL is not set: set it to the fleet API's database, postgres://user:password@host:5432/database",
+	)
+	errNoKubeconfig = errors.New(
+		"GARDENER_KUBECONFIG is not set: GARDENER_MODE=real requires a kubeconfig of the garden cluster; set it, or unset GARDENER_MODE to use the mock",
+	)
 )
 
 // fleetName is the default cluster name of change events. Each change of a worker concerns one

@@ -18,7 +18,10 @@ import (
 
 // RegisterMetrics registers the metrics of the worker for the metrics reference. It runs nothing.
 func RegisterMetrics(reg prometheus.Registerer) error {
-	return errors.Join(Part{}.buildAndDiscardTrialWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
+	return errors.Join(
+		Part{}.buildAndDiscardTrialWorker(reg),
+		registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg),
+	)
 }
 
 // buildAndDiscardTrialWorker builds a worker without dependencies, so that invalid settings fail before a database

@@ -57,10 +57,15 @@ func unregisterClusterWorker(ctx context.Context, database postgres.Config, out 
 	case err != nil:
 		return err
 	case u.Running != "":
-		return fmt.Errorf("unregister cluster-worker: %q is still running: stop all cluster-workers, wait one minute and retry", terminal.ReplaceUnprintable(u.Running))
+		return fmt.Errorf(
+			"unregister cluster-worker: %q is still running: stop all cluster-workers, wait one minute and retry",
+			terminal.ReplaceUnprintable(u.Running),
+		)
 	case !u.Removed:
-		return fmt.Errorf("unregister cluster-worker: %s a Shoot whose deletion is not confirmed: delete the clusters and wait for a cluster-worker to finish, or use --abandon-shoots to leave the Shoots running",
-			formatClustersHave(u.Guarded))
+		return fmt.Errorf(
+			"unregister cluster-worker: %s a Shoot whose deletion is not confirmed: delete the clusters and wait for a cluster-worker to finish, or use --abandon-shoots to leave the Shoots running",
+			formatClustersHave(u.Guarded),
+		)
 	}
 	_, _ = fmt.Fprintln(out, "No cluster-worker is registered. Clusters are deleted without one.")
 	if u.Guarded > 0 {

@@ -172,7 +172,9 @@ func newIssuerIfOIDC(cfg Part) (console.Issuer, session.RefreshFunc, error) {
 	return issuer, issuer.RefreshTokens, nil
 }
 
-var errNoSessionKey = errors.New("the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32")
+var errNoSessionKey = errors.New(
+	"the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32",
+)
 
 // newSessionsAndDatabaseParts returns the sessions in the database, or in memory without one, and the parts of the
 // database.

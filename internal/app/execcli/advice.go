@@ -149,9 +149,14 @@ func adviseBlockReason(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOpti
 		a.addStep("fleetloop exec end-stop"+o.NamespaceFlag(ke), "ends the emergency stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.addText("No policies are loaded, so all actions are denied.")
-		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap "+policyConfigMap, "shows the policies (under their default name); the log of the controller shows load errors")
+		a.addStep(
+			"kubectl --namespace="+ke.Namespace+" get configmap "+policyConfigMap,
+			"shows the policies (under their default name); the log of the controller shows load errors",
+		)
 	case v1alpha1.DetailAdmissionPoliciesMissing:
-		a.addText("Approvals are valid only while the admission policies of deploy/admission-policies are in force. An administrator must apply them; then approval is requested again.")
+		a.addText(
+			"Approvals are valid only while the admission policies of deploy/admission-policies are in force. An administrator must apply them; then approval is requested again.",
+		)
 	case v1alpha1.DetailExecutorUnavailable:
 		a.addText("The action cannot be started at the moment. The controller retries.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
@@ -215,11 +220,19 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
-		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), conditionTypes(ke.Spec.PostConditions)), ", "))
+		a.addText(
+			"The action succeeded. The execution is waiting for its postconditions to pass: %s.",
+			strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), conditionTypes(ke.Spec.PostConditions)), ", "),
+		)
 	case ke.Status.JobName != "":
 		a.addText("Job %s is running the action.", ke.Status.JobName)
 		a.addStep(o.formatCommand("logs", ke, "--follow"), "shows the log")
-		a.addStep("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
+		a.addStep(
+			"kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(
+				ke.UID,
+			),
+			"shows why the Pod does not start",
+		)
 	default:
 		a.addText("The action is starting.")
 	}
@@ -246,7 +259,10 @@ func conditionTypes(list []v1alpha1.Condition) []string {
 
 func adviseRollbackReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), []string{"see below"}), ", "))
+		a.addText(
+			"The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.",
+			strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), []string{"see below"}), ", "),
+		)
 	} else {
 		a.addText("The action succeeded. It can be rolled back as long as nothing else changes the target.")
 	}

@@ -100,7 +100,10 @@ func WriteActionDescription(w io.Writer, a *action.Action, o OutputOptions) erro
 	}
 	p.writeStyledField("Risk", string(a.Risk), riskStyle(a.Risk))
 	p.writeField("Rollback", formatRollback(a))
-	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatDurationWithoutZeroUnits(a.Timeout), formatDurationWithoutZeroUnits(a.MaxTimeout)))
+	p.writeField(
+		"Timeout",
+		fmt.Sprintf("%s, at most %s", formatDurationWithoutZeroUnits(a.Timeout), formatDurationWithoutZeroUnits(a.MaxTimeout)),
+	)
 	p.writeField("Retries", fmt.Sprintf("%d", a.Retries))
 	if name := accountNameOrEmpty(a); name != "" {
 		p.writeField("Runs as", name)

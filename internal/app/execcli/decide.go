@@ -121,7 +121,12 @@ func showAndConfirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 }
 
 // saveDecision adds the decision to the approvals.
-func saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
+func saveDecision(
+	ctx context.Context,
+	c *cluster,
+	ke *v1alpha1.KubernetesExecution,
+	o decideOptions,
+) (*v1alpha1.KubernetesExecution, error) {
 	user, err := c.currentUser(ctx)
 	if err != nil {
 		return nil, err

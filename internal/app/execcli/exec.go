@@ -103,7 +103,12 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	cli.AddDryRunFlag(cmd, &o.dryRun, "run only the checks, the policies and the dry run of the action, and change nothing")
 	f.BoolVar(&o.alwaysDryRun, "always-dry-run", false, "dry-run the action before it runs, even if the policies do not require it")
 	f.DurationVar(&o.timeout, "action-timeout", 0, "maximum `duration` of the action (default: that of the action)")
-	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "maximum `duration` of the wait for approval (default, and 0: that of the controller)")
+	f.DurationVar(
+		&o.approvalTimeout,
+		"approval-timeout",
+		0,
+		"maximum `duration` of the wait for approval (default, and 0: that of the controller)",
+	)
 	f.Int32Var(&o.retries, "retries", 0, "number of retries (default: that of the action)")
 	f.StringVar(&o.mode, "mode", "", "`place` where the action runs: job or inline (default: that of the controller)")
 	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: label of its namespace)")
@@ -221,7 +226,11 @@ func parseTarget(cmd *cobra.Command, kindNamespaceName string) (*v1alpha1.Target
 	}
 	parts := strings.Split(kindNamespaceName, "/")
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return nil, usageErrorf(cmd, "invalid --target %q: want kind/namespace/name, or kind/name for an object without a namespace", kindNamespaceName)
+		return nil, usageErrorf(
+			cmd,
+			"invalid --target %q: want kind/namespace/name, or kind/name for an object without a namespace",
+			kindNamespaceName,
+		)
 	}
 	t := &v1alpha1.Target{Kind: parts[0], Name: parts[len(parts)-1]}
 	if len(parts) == 3 {
@@ -277,7 +286,13 @@ func requesterRole(name string) string {
 }
 
 // printCreatedThenFollowIfAsked prints the new execution and follows it if requested.
-func (s *session) printCreatedThenFollowIfAsked(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+func (s *session) printCreatedThenFollowIfAsked(
+	cmd *cobra.Command,
+	c *cluster,
+	ke *v1alpha1.KubernetesExecution,
+	format string,
+	w waitOptions,
+) error {
 	if format == formatText {
 		if err := s.printToStdout("execution/%s created", ke.Name); err != nil {
 			return err

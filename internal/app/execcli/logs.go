@@ -139,7 +139,11 @@ func noPodsError(ke *v1alpha1.KubernetesExecution) error {
 	case !executions.IsSettled(ke):
 		why = "its phase is " + cmp.Or(string(ke.Status.Phase), "new")
 	}
-	return cli.NewError(fmt.Errorf("execution %q has no logs: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status")
+	return cli.NewError(
+		fmt.Errorf("execution %q has no logs: %s", ke.Name, why),
+		cli.CodePrecondition,
+		"fleetloop exec describe "+ke.Name+"   shows its status",
+	)
 }
 
 // logContainer returns the container whose log is printed. Admission webhooks may have added others. Empty means

@@ -131,8 +131,10 @@ func OverriddenDefaults() Config {
 }
 
 var (
-	errNoDatabase = errors.New("DATABASE_URL is not set: set it to postgres://user:password@host:5432/database for the audit, or disable the audit with --audit=off")
-	errNoImage    = errors.New("no runner image is configured: set RUNNER_IMAGE or --runner-image to the image of action-runner")
+	errNoDatabase = errors.New(
+		"DATABASE_URL is not set: set it to postgres://user:password@host:5432/database for the audit, or disable the audit with --audit=off",
+	)
+	errNoImage = errors.New("no runner image is configured: set RUNNER_IMAGE or --runner-image to the image of action-runner")
 )
 
 // validateSettings rejects conflicting settings.

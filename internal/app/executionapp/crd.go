@@ -117,7 +117,12 @@ func (c *crdSchemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.unreadable {
-		c.log.WarnContext(ctx, "schema of the CustomResourceDefinition not read, missing fields are noticed only when they are written", "err", err)
+		c.log.WarnContext(
+			ctx,
+			"schema of the CustomResourceDefinition not read, missing fields are noticed only when they are written",
+			"err",
+			err,
+		)
 	}
 	c.unreadable = true
 }
@@ -222,8 +227,14 @@ func newOutdatedCRDError(missing []string) error {
 	if n := len(missing) - maxMissingFields; n > 0 {
 		missing, more = missing[:maxMissingFields], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("the CustomResourceDefinition %s.%s is outdated and lacks %s%s, so executions do not progress or approvals do not count: from the files of this version, run kubectl apply --server-side --force-conflicts -f %s",
-		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more, crdFile)
+	return fmt.Errorf(
+		"the CustomResourceDefinition %s.%s is outdated and lacks %s%s, so executions do not progress or approvals do not count: from the files of this version, run kubectl apply --server-side --force-conflicts -f %s",
+		v1alpha1.Resource,
+		v1alpha1.GroupVersion.Group,
+		strings.Join(missing, ", "),
+		more,
+		crdFile,
+	)
 }
 
 // findMissingFields returns the fields of the shipped CustomResourceDefinition that the API server
@@ -286,7 +297,11 @@ func (c *crdSchemaCheck) fetchServedFields(ctx context.Context) ([]string, error
 		}
 		return collectFieldPaths(&schema, ""), nil
 	}
-	return nil, fmt.Errorf("the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version", path, v1alpha1.Kind)
+	return nil, fmt.Errorf(
+		"the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version",
+		path,
+		v1alpha1.Kind,
+	)
 }
 
 // collectFieldPaths returns the paths of all fields under spec and status.

@@ -55,7 +55,12 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		sinks, err = changes.New(cfg.toSinksConfig(), changeevent.SourceExecutionController, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
+		sinks, err = changes.New(
+			cfg.toSinksConfig(),
+			changeevent.SourceExecutionController,
+			p,
+			changes.LeaveRetriesToSender,
+		) //nolint:contextcheck // the sinks outlive the call
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +150,13 @@ func toOutboxSinks(sinks *changes.Sinks) []operator.Sink {
 // setGuardAndSchemaCheck sets the dependencies that verify the basis of approvals, and returns their parts. They check
 // how long the admission policies have been in force, and whether the installed CustomResourceDefinition has all
 // fields.
-func setGuardAndSchemaCheck(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+func setGuardAndSchemaCheck(
+	ctx context.Context,
+	host *rest.Config,
+	cfg Part,
+	p *process.Process,
+	deps *operator.Deps,
+) ([]lifecycle.Part, error) {
 	schema, err := newCRDSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {
 		return nil, err
@@ -153,7 +164,12 @@ func setGuardAndSchemaCheck(ctx context.Context, host *rest.Config, cfg Part, p 
 	deps.StatusWritten = schema.UpdateMissingFieldsFromWrite
 
 	if cfg.Guard.Mode == guardOff {
-		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
+		p.Log.WarnContext(
+			ctx,
+			"admission policies are disabled, requesters are not verified and approvals are not accepted",
+			"set",
+			"ADMISSION_POLICIES=required",
+		)
 		deps.Guard = guard.Off{}
 		err := registerPoliciesMissingMetric(p.Metrics, func() error { return guard.ErrOff })
 		return []lifecycle.Part{schema.Part()}, err

@@ -58,7 +58,12 @@ type timedEvaluationPlace struct {
 }
 
 // EvaluateModule evaluates a condition and measures the time.
-func (p timedEvaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p timedEvaluationPlace) EvaluateModule(
+	ctx context.Context,
+	module string,
+	input any,
+	now time.Time,
+) (passed bool, message string, err error) {
 	begin := time.Now()
 	passed, message, err = p.Place.EvaluateModule(ctx, module, input, now)
 	p.took.WithLabelValues(evaluationResult(passed, err)).Observe(time.Since(begin).Seconds())

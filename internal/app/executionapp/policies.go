@@ -175,7 +175,12 @@ func (c conditionEvaluator) ReservePlace(requester string) (execution.Place, err
 type evaluationPlace struct{ *policy.EvaluationPlace }
 
 // EvaluateModule reports whether a condition holds.
-func (p evaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p evaluationPlace) EvaluateModule(
+	ctx context.Context,
+	module string,
+	input any,
+	now time.Time,
+) (passed bool, message string, err error) {
 	inputJSON, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)

@@ -190,7 +190,10 @@ func (r Resources) listProblems() []string {
 		case limited && request.Cmp(limit.Quantity) > 0:
 			list = append(list, fmt.Sprintf("requests[%s] is %s, more than the limit %s", name, request.String(), limit.String()))
 		case extended && (!limited || request.Cmp(limit.Quantity) != 0):
-			list = append(list, fmt.Sprintf("requests[%s] must equal the limit of an extended resource: omit the request or set it to the limit", name))
+			list = append(
+				list,
+				fmt.Sprintf("requests[%s] must equal the limit of an extended resource: omit the request or set it to the limit", name),
+			)
 		}
 	}
 	return list

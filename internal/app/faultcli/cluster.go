@@ -48,7 +48,11 @@ func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFaul
 	var f v1alpha1.NodeFault
 	err := c.Get(ctx, client.ObjectKey{Name: releasecli.BareName(node)}, &f)
 	if apierrors.IsNotFound(err) && !cli.IsUnservedKind(err) {
-		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", releasecli.BareName(node)), cli.CodePrecondition, "fleetloop faults get   shows the nodes with faults")
+		return nil, cli.NewError(
+			fmt.Errorf("node %q has no NodeFault", releasecli.BareName(node)),
+			cli.CodePrecondition,
+			"fleetloop faults get   shows the nodes with faults",
+		)
 	}
 	if err != nil {
 		return nil, explainHostError(err, fmt.Sprintf("get NodeFault of node %q", releasecli.BareName(node)))

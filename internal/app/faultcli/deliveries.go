@@ -59,8 +59,10 @@ func (s *session) newDeliveriesCommand() *cobra.Command {
 			return s.printSinksAndUndelivered(cmd, args, format)
 		},
 	}
-	cmd.Flags().StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
-	cmd.Flags().BoolVar(&clusters, "clusters", false, "show the failing deliveries of the change events of clusters, from the fleet API")
+	cmd.Flags().
+		StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
+	cmd.Flags().
+		BoolVar(&clusters, "clusters", false, "show the failing deliveries of the change events of clusters, from the fleet API")
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
 	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
 	addValidatedOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)

@@ -191,7 +191,10 @@ func suggestNextSteps(f *v1alpha1.NodeFault) []string {
 		return nil
 	case v1alpha1.PhaseDraining:
 		if d := f.Status.Drain; d != nil && len(d.BlockedPods) > 0 {
-			return []string{"Some pods cannot be evicted: add capacity for them, or relax their PodDisruptionBudgets.", release + ", and ends the drain"}
+			return []string{
+				"Some pods cannot be evicted: add capacity for them, or relax their PodDisruptionBudgets.",
+				release + ", and ends the drain",
+			}
 		}
 		return []string{release + ", and ends the drain"}
 	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseRemediating:
@@ -257,7 +260,13 @@ func (p *page) writeDrain(d *v1alpha1.DrainStatus) {
 		return
 	}
 	p.writeLine("")
-	text := fmt.Sprintf("%s; pods left: %d, terminating: %d, evicted: %d", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
+	text := fmt.Sprintf(
+		"%s; pods left: %d, terminating: %d, evicted: %d",
+		strings.ToLower(string(d.State)),
+		d.Remaining,
+		d.Terminating,
+		d.Evicted,
+	)
 	p.writeFieldUnlessEmpty("Drain", text)
 	p.writeFieldUnlessEmpty("Started", p.formatTimeAndAge(&d.StartedAt))
 	if d.FinishedAt == nil {

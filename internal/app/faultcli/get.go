@@ -36,7 +36,15 @@ func (s *session) newGetCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "also show healthy and deleted nodes")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	o.sortBy.AddFlag(cmd.Flags(), ".metadata.name or .status.phaseChangedAt")
-	addValidatedOutputFlag(cmd, &o.format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
+	addValidatedOutputFlag(
+		cmd,
+		&o.format,
+		terminal.FormatTable,
+		terminal.FormatWide,
+		terminal.FormatJSON,
+		terminal.FormatYAML,
+		terminal.FormatName,
+	)
 	return cmd
 }
 

@@ -69,7 +69,10 @@ func (o *httpOptions) validate() error {
 		return nil
 	}
 	if o.Issuer == "" {
-		return fmt.Errorf("without --oidc-issuer, everyone who can reach %q would have the rights of this command; listen on a loopback address, or set the issuer", o.Addr)
+		return fmt.Errorf(
+			"without --oidc-issuer, everyone who can reach %q would have the rights of this command; listen on a loopback address, or set the issuer",
+			o.Addr,
+		)
 	}
 	if public.Scheme != "https" {
 		return errors.New("tokens would travel without TLS; set --public-url to the https:// address of the server")

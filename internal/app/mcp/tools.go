@@ -85,8 +85,13 @@ type noInput struct{}
 
 // addFleetTools adds the tools that read the fleet API to a server. Each runs the command that it returns.
 func addFleetTools(m *mcp.Server, s *server) {
-	addReadOnlyTool(m, s, "fleet_summary", "Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
-		func(noInput) []string { return []string{"summary"} })
+	addReadOnlyTool(
+		m,
+		s,
+		"fleet_summary",
+		"Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
+		func(noInput) []string { return []string{"summary"} },
+	)
 	addReadOnlyTool(m, s, "list_stuck", "List what has not been ready or synced for long, oldest first, with the cause",
 		func(in stuckInput) []string {
 			return newCommand("stuck").flag("older-than", in.OlderThan).flag("cause", in.Cause).limit(in.Limit)
@@ -97,10 +102,21 @@ func addFleetTools(m *mcp.Server, s *server) {
 			if in.Full {
 				format = "json"
 			}
-			return newCommand("get").flag("output", format).flag("selector", in.Selector).flag("search", in.Search).limit(in.Limit).names(append([]string{in.Kind}, in.Names...)...)
+			return newCommand(
+				"get",
+			).flag("output", format).
+				flag("selector", in.Selector).
+				flag("search", in.Search).
+				limit(in.Limit).
+				names(append([]string{in.Kind}, in.Names...)...)
 		})
-	addReadOnlyTool(m, s, "describe_resource", "Show all of one cluster or node pool: spec, generation, conditions, adapter reports and the sync to Gardener",
-		func(in kindInput) []string { return newCommand("describe").names(in.Kind, in.Name) })
+	addReadOnlyTool(
+		m,
+		s,
+		"describe_resource",
+		"Show all of one cluster or node pool: spec, generation, conditions, adapter reports and the sync to Gardener",
+		func(in kindInput) []string { return newCommand("describe").names(in.Kind, in.Name) },
+	)
 	addReadOnlyTool(m, s, "list_revisions", "List the generations of a cluster or node pool with author, time and changed fields",
 		func(in kindInput) []string { return newCommand("history").names(in.Kind, in.Name) })
 	addReadOnlyTool(m, s, "compare_revision", "Compare an earlier generation of a cluster or node pool with the current one",
@@ -135,23 +151,37 @@ func addHostTools(m *mcp.Server, s *server) {
 		func(in namesInput) []string {
 			return newCommand("faults", "list").flag("output", "wide").names(in.Names...)
 		})
-	addReadOnlyTool(m, s, "describe_node_fault", "Show a faulty node: faults and sources, required actions, what blocks the drain, and its history",
-		func(in nameInput) []string { return newCommand("faults", "describe").names(in.Name) })
+	addReadOnlyTool(
+		m,
+		s,
+		"describe_node_fault",
+		"Show a faulty node: faults and sources, required actions, what blocks the drain, and its history",
+		func(in nameInput) []string { return newCommand("faults", "describe").names(in.Name) },
+	)
 	addReadOnlyTool(m, s, "list_executions", "List executions (remediations) with phase, target and requester",
 		func(in namesInput) []string { return newCommand("exec", "get").names(in.Names...) })
 	addReadOnlyTool(m, s, "describe_execution", "Show an execution: plan, policy decision, approvals, result and rollback",
 		func(in nameInput) []string { return newCommand("exec", "describe").names(in.Name) })
 	addReadOnlyTool(m, s, "list_actions", "List the actions that an execution can run, or show the parameters of one",
 		func(in namesInput) []string { return newCommand("exec", "actions").names(in.Names...) })
-	addReadOnlyTool(m, s, "explain_sentinel_decision", "Explain why the sentinels publish, or do not publish, an event for a cluster or node pool: the rule, its inputs, and when the next event is due",
+	addReadOnlyTool(
+		m,
+		s,
+		"explain_sentinel_decision",
+		"Explain why the sentinels publish, or do not publish, an event for a cluster or node pool: the rule, its inputs, and when the next event is due",
 		func(in whyInput) []string {
 			return newCommand("sentinel", "why").flag("sentinel-namespace", in.Namespace).flag("sentinel", in.Sentinel).names(in.Kind, in.Name)
 		})
 	addReadOnlyTool(m, s, "plan_sentinel", "Show which events a SentinelConfig would publish now: the due resources, the expected rate, and an example of the data",
 		func(in planInput) []string {
 			return newCommand("sentinel", "plan").flag("sentinel-namespace", in.Namespace).limit(in.Limit).names(in.Sentinel)
-		})
-	addReadOnlyTool(m, s, "check_sentinel_coverage", "Find clusters and node pools that no SentinelConfig watches, or more than one, grouped by labels",
+		},
+	)
+	addReadOnlyTool(
+		m,
+		s,
+		"check_sentinel_coverage",
+		"Find clusters and node pools that no SentinelConfig watches, or more than one, grouped by labels",
 		func(in coverageInput) []string {
 			return newCommand("sentinel", "coverage").flag("sentinel-namespace", in.Namespace)
 		})

@@ -101,7 +101,8 @@ func newReleaseNodesCommand(stdout, stderr io.Writer, env func(string) (string, 
 		ExplainError: func(err error, doing, _ string) error { return fmt.Errorf("%s: %w", doing, err) },
 		JoinErrors:   func(errs []error, _ int) error { return errors.Join(errs...) },
 	})
-	cmd.Flags().StringVar(&where.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
+	cmd.Flags().
+		StringVar(&where.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
 	cmd.Flags().StringVar(&where.Context, "context", "", "`name` of the kubeconfig context")
 	return cmd
 }
@@ -120,5 +121,8 @@ func newNodeClientDiscardingLogs(where kube.Config, env func(string) (string, bo
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	return kube.NewClient(cfg, kube.Options{Scheme: scheme, ClusterScoped: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node")}})
+	return kube.NewClient(
+		cfg,
+		kube.Options{Scheme: scheme, ClusterScoped: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node")}},
+	)
 }

@@ -193,7 +193,10 @@ func (c Part) validateSettings() error {
 			switch janitor.ProviderKind(kind) {
 			case janitor.ProviderJob:
 				if c.Janitor.Job.Image == "" {
-					errs = append(errs, errors.New("reboot provider job has no image: set NODE_REBOOT_IMAGE, or choose another NODE_FAULT_REBOOT_PROVIDER"))
+					errs = append(
+						errs,
+						errors.New("reboot provider job has no image: set NODE_REBOOT_IMAGE, or choose another NODE_FAULT_REBOOT_PROVIDER"),
+					)
 				}
 			case janitor.ProviderWebhook:
 				if c.Janitor.Webhook.URL == "" {

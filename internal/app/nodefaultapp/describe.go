@@ -17,5 +17,10 @@ import (
 func RegisterMetrics(reg prometheus.Registerer) error {
 	intake.NewMetrics(reg)
 	_, budgetErr := budget.New(budget.Config{}, func() []*corev1.Node { return nil }, reg)
-	return errors.Join(operator.RegisterMetrics(reg), budgetErr, drain.New(drain.Config{}, nil, nil).RegisterMetrics(reg), janitor.RegisterMetrics(reg))
+	return errors.Join(
+		operator.RegisterMetrics(reg),
+		budgetErr,
+		drain.New(drain.Config{}, nil, nil).RegisterMetrics(reg),
+		janitor.RegisterMetrics(reg),
+	)
 }

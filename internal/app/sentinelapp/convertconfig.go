@@ -107,7 +107,10 @@ func (c *configConverter) validateInput(report *settings.Report) error {
 			errors.New("must not contain a user name or password; remove them and set clients.hyperfleet_api.auth.token_path")))
 	}
 	if c.given["clients.hyperfleet_api.version"] && c.in.Clients.API.Version != "v1" {
-		errs = append(errs, report.WrapWithOrigin("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)))
+		errs = append(
+			errs,
+			report.WrapWithOrigin("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)),
+		)
 	}
 	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
 		errs = append(errs, report.WrapWithOrigin("resource_selector", err))

@@ -112,7 +112,9 @@ decision:
 	}
 	c.writeLinef("  result: %s", quoteYAML(d.Result))
 	if c.ages.NotReady > 0 {
-		c.writeLinef("\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.")
+		c.writeLinef(
+			"\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.",
+		)
 		c.writeDurationIfPositive("max_age_not_ready", c.ages.NotReady)
 		c.writeDurationIfPositive("max_age_ready", c.ages.Ready)
 	}

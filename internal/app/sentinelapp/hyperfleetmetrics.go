@@ -142,7 +142,9 @@ func convertToPublicMetrics(ours []*dto.MetricFamily, release string) []*dto.Met
 	if oldest := findOldestPollTime(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
 		out = append(out, &dto.MetricFamily{
 			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
-			Help:   new("Unix time of the last successful poll, in seconds. If the process runs several sentinels, the value is the oldest of their times."),
+			Help: new(
+				"Unix time of the last successful poll, in seconds. If the process runs several sentinels, the value is the oldest of their times.",
+			),
 			Metric: []*dto.Metric{{Label: standard, Gauge: &dto.Gauge{Value: &oldest}}},
 		})
 	}

@@ -86,5 +86,12 @@ func (m *manifest) loadBrokerConfig(env func(string) (string, bool)) (*BrokerCon
 
 // convertBrokerSettings returns the broker settings of a SentinelConfig.
 func convertBrokerSettings(b sentinelconfig.Broker) ExplicitBroker {
-	return ExplicitBroker{Type: BrokerType(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
+	return ExplicitBroker{
+		Type:      BrokerType(b.Type),
+		Topic:     b.Topic,
+		ProjectID: b.ProjectID,
+		KeyJSON:   b.KeyJSON,
+		URL:       b.URL,
+		Exchange:  b.Exchange,
+	}
 }

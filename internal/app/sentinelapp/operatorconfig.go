@@ -118,7 +118,12 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	cfg := c.onHost
 	host, err := kube.NewRESTConfig(cfg.Kubernetes, userAgent)
 	if err != nil && c.file != "" {
-		return fmt.Errorf("connect to Kubernetes for the SentinelConfig --config %q (for a file, pass a path such as ./%s.yaml): %w", c.file, c.file, err)
+		return fmt.Errorf(
+			"connect to Kubernetes for the SentinelConfig --config %q (for a file, pass a path such as ./%s.yaml): %w",
+			c.file,
+			c.file,
+			err,
+		)
 	}
 	if err != nil {
 		return err

@@ -82,7 +82,11 @@ func writePlanReport(p *page, r *inspect.PlanReport) {
 	for _, f := range r.EmptyFields {
 		rows = append(rows, []string{f.Key, fmt.Sprint(f.Resources), f.Example, f.Reason})
 	}
-	p.writeTable(fmt.Sprintf("EMPTY FIELDS (%s checked)", formatCount(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "EXAMPLE", "REASON"}, rows)
+	p.writeTable(
+		fmt.Sprintf("EMPTY FIELDS (%s checked)", formatCount(r.PayloadsChecked, "payload", "payloads")),
+		[]string{"FIELD", "RESOURCES", "EXAMPLE", "REASON"},
+		rows,
+	)
 	rows = nil
 	for _, f := range r.TextFields {
 		rows = append(rows, []string{f.Key, f.Type, f.Instead, fmt.Sprint(f.Resources), f.Example})

@@ -113,7 +113,10 @@ func addSettingHintToAPIError(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
-		return fmt.Errorf("%w; check the token in HYPERFLEET_API_TOKEN or hyperfleet_api.token_file: it is invalid, expired, or for another API", err)
+		return fmt.Errorf(
+			"%w; check the token in HYPERFLEET_API_TOKEN or hyperfleet_api.token_file: it is invalid, expired, or for another API",
+			err,
+		)
 	case refused && refusal.Status == http.StatusUnauthorized:
 		return fmt.Errorf("%w; set a token in HYPERFLEET_API_TOKEN, or its file in hyperfleet_api.token_file", err)
 	case refused && refusal.Status == http.StatusNotFound, errors.Is(err, fleetclient.ErrUnreachable):
@@ -214,7 +217,12 @@ func formatRelativeTime(now, t time.Time) string {
 
 // formatSpan returns the period of a read.
 func formatSpan(began, ended time.Time) string {
-	return fmt.Sprintf("%s to %s (%s)", began.UTC().Format("2006-01-02 15:04:05"), ended.UTC().Format("15:04:05Z"), ended.Sub(began).Round(time.Millisecond))
+	return fmt.Sprintf(
+		"%s to %s (%s)",
+		began.UTC().Format("2006-01-02 15:04:05"),
+		ended.UTC().Format("15:04:05Z"),
+		ended.Sub(began).Round(time.Millisecond),
+	)
 }
 
 // formatSeconds formats a duration of a report.

@@ -57,14 +57,19 @@ running sentinel.`,
 				return err
 			}
 			if report.State == inspect.StateNotFound {
-				return fmt.Errorf("the API at %s has no resource %q in %s; check the name or id, or pass the configuration of another collection with --config",
-					report.Endpoint, args[0], report.Collection)
+				return fmt.Errorf(
+					"the API at %s has no resource %q in %s; check the name or id, or pass the configuration of another collection with --config",
+					report.Endpoint,
+					args[0],
+					report.Collection,
+				)
 			}
 			return nil
 		},
 	}
 	out.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&sentinelURL, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
+	cmd.Flags().
+		StringVar(&sentinelURL, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
 	return cmd
 }
 
@@ -147,7 +152,10 @@ func (r *recordClient) FetchDecisions(ctx context.Context, id string) (answer st
 	case json.Unmarshal(body, &problem) == nil && problem.Code == state.CodeNoDecisions:
 		return answer, nil
 	}
-	return answer, fmt.Errorf("query the running sentinel: unexpected status %d; check that --sentinel-url is a sentinel of this version", resp.StatusCode)
+	return answer, fmt.Errorf(
+		"query the running sentinel: unexpected status %d; check that --sentinel-url is a sentinel of this version",
+		resp.StatusCode,
+	)
 }
 
 func writeWhyReport(p *page, r *inspect.WhyReport) {

@@ -30,7 +30,14 @@ func StartFaultProxy(target string) (*FaultProxy, error) {
 		return nil, fmt.Errorf("start fault proxy: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &FaultProxy{listener: listener, ctx: ctx, cancel: cancel, target: target, halted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	p := &FaultProxy{
+		listener: listener,
+		ctx:      ctx,
+		cancel:   cancel,
+		target:   target,
+		halted:   make(chan struct{}),
+		conns:    make(map[net.Conn]struct{}),
+	}
 	close(p.halted)
 	p.work.Go(p.acceptUntilClosed)
 	return p, nil

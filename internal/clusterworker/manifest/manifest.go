@@ -118,7 +118,11 @@ func (m *Maker) newAnnotations(claim clusterworker.Claim) map[string]string {
 func (m *Maker) readKubernetesVersion(spec specObject) string {
 	direct, nested := spec.readString("version"), spec.readObject("kubernetes").readString("version")
 	if direct != "" && nested != "" && direct != nested {
-		spec.p.addProblemf("%s and %s have different values; set only one of them", spec.childPath("version"), spec.childPath("kubernetes.version"))
+		spec.p.addProblemf(
+			"%s and %s have different values; set only one of them",
+			spec.childPath("version"),
+			spec.childPath("kubernetes.version"),
+		)
 	}
 	version := strings.TrimPrefix(cmp.Or(direct, nested, m.KubernetesVersion), "v")
 	if version != "" && !isValidKubernetesVersion(version) {

@@ -36,10 +36,20 @@ func ResolveNameLimit(configuredLength int, projectName string) (limit int, err 
 	case configuredLength < 1 || configuredLength > MaxNameLength:
 		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configuredLength)
 	case configuredLength < MinNameLimit:
-		return 0, fmt.Errorf("maximum length of Shoot names %d is too short for unique names: set it to %d or more", configuredLength, MinNameLimit)
+		return 0, fmt.Errorf(
+			"maximum length of Shoot names %d is too short for unique names: set it to %d or more",
+			configuredLength,
+			MinNameLimit,
+		)
 	case left < MinNameLimit:
-		return 0, fmt.Errorf("project name %q is too long: it leaves %d of %d characters for Shoot names, and %d are required; use a project whose name has at most %d characters",
-			projectName, max(left, 0), MaxCombinedLength, MinNameLimit, MaxCombinedLength-MinNameLimit)
+		return 0, fmt.Errorf(
+			"project name %q is too long: it leaves %d of %d characters for Shoot names, and %d are required; use a project whose name has at most %d characters",
+			projectName,
+			max(left, 0),
+			MaxCombinedLength,
+			MinNameLimit,
+			MaxCombinedLength-MinNameLimit,
+		)
 	default:
 		return min(configuredLength, left), nil
 	}

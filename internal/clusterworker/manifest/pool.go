@@ -39,7 +39,10 @@ func (m *Maker) buildWorkers(problems *specProblems, pools []clusterworker.Pool,
 			problems.addProblemf("the name is used twice")
 		}
 		if !isValidWorkerName(pool.Name) {
-			problems.addProblemf("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
+			problems.addProblemf(
+				"the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit",
+				maxWorkerName,
+			)
 		}
 		out[i] = m.buildWorker(decodeObject(problems, "spec", pool.Spec), pool.Name, region)
 		machines += int64(out[i].Maximum)

@@ -27,7 +27,11 @@ func (s *leaderSession) reconcileAllRowsWithList(ctx context.Context, list *shoo
 		for i := range rows {
 			row := &rows[i]
 			clusters[row.ClusterID] = true
-			observed := observation{shoot: byName[row.ShootName], checkDrift: true, mayBeStale: maybeStaleInList[shootKey{row.ClusterID, row.ShootName}]}
+			observed := observation{
+				shoot:      byName[row.ShootName],
+				checkDrift: true,
+				mayBeStale: maybeStaleInList[shootKey{row.ClusterID, row.ShootName}],
+			}
 			s.writer.queueRowWritesAndLiveRead(&batch, row, observed, true)
 			if shootIfOwnedByRow(row, s.installation, observed.shoot) != nil {
 				delete(byName, row.ShootName)

@@ -45,12 +45,22 @@ func describeRunningOperation(op *shoot.Operation) string {
 
 func describeRetriedFailure(observed *shoot.Observed) string {
 	_, to := describeOperationVerb(observed.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, observed.LastOperation.Progress, appendQuotationAndPeriod(describeFailureCause(observed)))
+	return fmt.Sprintf(
+		"Gardener failed to %s (%d %%) and retries%s",
+		to,
+		observed.LastOperation.Progress,
+		appendQuotationAndPeriod(describeFailureCause(observed)),
+	)
 }
 
 func describeFinalFailure(observed *shoot.Observed) string {
 	_, to := describeOperationVerb(observed.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, observed.LastOperation.Progress, appendQuotationAndPeriod(describeFailureCause(observed)))
+	return fmt.Sprintf(
+		"Gardener failed to %s (%d %%) and stopped retrying%s",
+		to,
+		observed.LastOperation.Progress,
+		appendQuotationAndPeriod(describeFailureCause(observed)),
+	)
 }
 
 // describeDeletion describes the progress of a deletion, with the last error if there is

@@ -44,8 +44,13 @@ func matchDeletionConfirmed(_ *shoot.Observed, facts RowFacts) (status DerivedSt
 // matchDeletionUnconfirmed also covers a deletion that was not sent because the Shoot had been
 // deleted already. The sync finds that out when it sends the deletion.
 func matchDeletionUnconfirmed(_ *shoot.Observed, facts RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootDeleting, Reason: ReasonUnconfirmed, Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed."},
-		facts.DeletionWanted && (facts.DeletionSent || facts.EverSeen)
+	return DerivedStatus{
+			Status:  v1.ShootDeleting,
+			Reason:  ReasonUnconfirmed,
+			Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed.",
+		},
+		facts.DeletionWanted &&
+			(facts.DeletionSent || facts.EverSeen)
 }
 
 func matchNeverSeen(_ *shoot.Observed, facts RowFacts) (status DerivedStatus, matches bool) {
@@ -53,7 +58,12 @@ func matchNeverSeen(_ *shoot.Observed, facts RowFacts) (status DerivedStatus, ma
 }
 
 func matchMissing(*shoot.Observed, RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootError, Reason: ReasonMissing, Missing: true, Message: "The Shoot disappeared from Gardener without a delete request. It is being created again."}, true
+	return DerivedStatus{
+		Status:  v1.ShootError,
+		Reason:  ReasonMissing,
+		Missing: true,
+		Message: "The Shoot disappeared from Gardener without a delete request. It is being created again.",
+	}, true
 }
 
 func matchDeletionFailed(observed *shoot.Observed, facts RowFacts) (status DerivedStatus, matches bool) {
@@ -67,11 +77,19 @@ func matchDeletionFailed(observed *shoot.Observed, facts RowFacts) (status Deriv
 }
 
 func matchDeleting(observed *shoot.Observed, facts RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootDeleting, Reason: ReasonDeleting, Message: unrequestedDeletionPrefix(facts) + describeDeletion(observed)}, observed.Deleting
+	return DerivedStatus{
+		Status:  v1.ShootDeleting,
+		Reason:  ReasonDeleting,
+		Message: unrequestedDeletionPrefix(facts) + describeDeletion(observed),
+	}, observed.Deleting
 }
 
 func matchUnscheduled(observed *shoot.Observed, _ RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootProgressing, Reason: ReasonUnscheduled, Message: "Gardener has not scheduled the control plane yet (0 %)."},
+	return DerivedStatus{
+			Status:  v1.ShootProgressing,
+			Reason:  ReasonUnscheduled,
+			Message: "Gardener has not scheduled the control plane yet (0 %).",
+		},
 		observed.LastOperation == nil
 }
 
@@ -100,20 +118,34 @@ func matchOperationFailed(observed *shoot.Observed, _ RowFacts) (status DerivedS
 	if s := observed.LastOperation.State; s != stateFailed && s != stateAborted {
 		return DerivedStatus{}, false
 	}
-	return DerivedStatus{Status: v1.ShootError, Reason: ReasonFailed, Message: describeFinalFailure(observed) + " Change the cluster to trigger a retry."}, true
+	return DerivedStatus{
+		Status:  v1.ShootError,
+		Reason:  ReasonFailed,
+		Message: describeFinalFailure(observed) + " Change the cluster to trigger a retry.",
+	}, true
 }
 
 // matchMigrating matches a control plane that has left one seed and is not restored on
 // the other yet.
 func matchMigrating(observed *shoot.Observed, _ RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is migrating the control plane; it is not restored on the new seed yet."},
-		lastOperationSucceeded(observed) && observed.LastOperation.Type == operationMigrate
+	return DerivedStatus{
+			Status:  v1.ShootProgressing,
+			Reason:  ReasonMigrated,
+			Message: "Gardener is migrating the control plane; it is not restored on the new seed yet.",
+		},
+		lastOperationSucceeded(observed) &&
+			observed.LastOperation.Type == operationMigrate
 }
 
 // matchHibernated precedes the rules about conditions. The conditions of a hibernated
 // Shoot are outdated until Gardener updates them.
 func matchHibernated(observed *shoot.Observed, _ RowFacts) (status DerivedStatus, matches bool) {
-	return DerivedStatus{Status: v1.ShootReady, Reason: ReasonHibernated, Message: "The cluster is hibernated."}, lastOperationSucceeded(observed) && observed.Hibernated
+	return DerivedStatus{
+			Status:  v1.ShootReady,
+			Reason:  ReasonHibernated,
+			Message: "The cluster is hibernated.",
+		}, lastOperationSucceeded(observed) &&
+			observed.Hibernated
 }
 
 func matchUnhealthy(observed *shoot.Observed, facts RowFacts) (status DerivedStatus, matches bool) {
@@ -122,9 +154,17 @@ func matchUnhealthy(observed *shoot.Observed, facts RowFacts) (status DerivedSta
 		return DerivedStatus{}, false
 	}
 	if !facts.EverReady {
-		return DerivedStatus{Status: v1.ShootProgressing, Reason: ReasonUnhealthy, Message: "The cluster is created but not healthy yet: " + describeConditions(bad)}, true
+		return DerivedStatus{
+			Status:  v1.ShootProgressing,
+			Reason:  ReasonUnhealthy,
+			Message: "The cluster is created but not healthy yet: " + describeConditions(bad),
+		}, true
 	}
-	return DerivedStatus{Status: v1.ShootError, Reason: ReasonUnhealthy, Message: "The cluster is not healthy: " + describeConditions(bad)}, true
+	return DerivedStatus{
+		Status:  v1.ShootError,
+		Reason:  ReasonUnhealthy,
+		Message: "The cluster is not healthy: " + describeConditions(bad),
+	}, true
 }
 
 // matchHealthUnknown matches conditions that Gardener keeps open for a while before it sets
@@ -135,9 +175,18 @@ func matchHealthUnknown(observed *shoot.Observed, facts RowFacts) (status Derive
 		return DerivedStatus{}, false
 	}
 	if !facts.EverReady {
-		return DerivedStatus{Status: v1.ShootProgressing, Reason: ReasonUnsettled, Message: "The cluster is created; its health is not known yet: " + describeConditions(open)}, true
+		return DerivedStatus{
+			Status:  v1.ShootProgressing,
+			Reason:  ReasonUnsettled,
+			Message: "The cluster is created; its health is not known yet: " + describeConditions(open),
+		}, true
 	}
-	return DerivedStatus{Status: v1.ShootReady, Reason: ReasonUnsettled, Degraded: true, Message: "The health of the cluster is not known: " + describeConditions(open)}, true
+	return DerivedStatus{
+		Status:   v1.ShootReady,
+		Reason:   ReasonUnsettled,
+		Degraded: true,
+		Message:  "The health of the cluster is not known: " + describeConditions(open),
+	}, true
 }
 
 func matchHealthy(observed *shoot.Observed, _ RowFacts) (status DerivedStatus, matches bool) {

@@ -56,7 +56,14 @@ func StartIssuer(tb testing.TB) *Issuer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	i := &Issuer{key: key, codes: map[string]url.Values{}, devices: map[string]string{}, Life: time.Hour, Revocation: http.StatusOK, Change: func(map[string]any) {}}
+	i := &Issuer{
+		key:        key,
+		codes:      map[string]url.Values{},
+		devices:    map[string]string{},
+		Life:       time.Hour,
+		Revocation: http.StatusOK,
+		Change:     func(map[string]any) {},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		document := map[string]any{
@@ -70,7 +77,8 @@ func StartIssuer(tb testing.TB) *Issuer {
 		_ = json.NewEncoder(w).Encode(document)
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
+		_ = json.NewEncoder(w).
+			Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
 	})
 	mux.HandleFunc("GET /authorize", serveSignInForm)
 	mux.HandleFunc("POST /authorize", i.redirectWithCode)
@@ -199,7 +207,14 @@ func (i *Issuer) IssueIDToken(tb testing.TB) string {
 }
 
 func (i *Issuer) newIDToken(nonce string) (signedJWT string, err error) {
-	claims := map[string]any{"iss": i.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(i.Life).Unix()}
+	claims := map[string]any{
+		"iss":   i.URL,
+		"aud":   ClientID,
+		"sub":   "alice",
+		"nonce": nonce,
+		"iat":   time.Now().Unix(),
+		"exp":   time.Now().Add(i.Life).Unix(),
+	}
 	i.Change(claims)
 	return i.signJWT(claims)
 }
@@ -212,7 +227,8 @@ func (i *Issuer) redeemGrantAndGetNonce(r *http.Request) (nonce, oauthError stri
 		asked, ok := i.codes[r.FormValue("code")]
 		delete(i.codes, r.FormValue("code"))
 		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-		ok = ok && base64.RawURLEncoding.EncodeToString(sum[:]) == asked.Get("code_challenge") && r.FormValue("redirect_uri") == asked.Get("redirect_uri")
+		ok = ok && base64.RawURLEncoding.EncodeToString(sum[:]) == asked.Get("code_challenge") &&
+			r.FormValue("redirect_uri") == asked.Get("redirect_uri")
 		if ok {
 			return asked.Get("nonce"), ""
 		}

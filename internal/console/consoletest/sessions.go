@@ -68,7 +68,11 @@ func testSessionLifecycle(t *testing.T, s session.Store) {
 	}
 	wantStoredRecord(t, s, changed)
 	refused := errors.New("refused")
-	err = s.UpdateLocked(t.Context(), r.Hash, func(context.Context, session.Record) (session.Record, error) { return newSessionRecord(9), refused })
+	err = s.UpdateLocked(
+		t.Context(),
+		r.Hash,
+		func(context.Context, session.Record) (session.Record, error) { return newSessionRecord(9), refused },
+	)
 	if !errors.Is(err, refused) {
 		t.Errorf("update: %v, want %v", err, refused)
 	}

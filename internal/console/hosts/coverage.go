@@ -82,7 +82,12 @@ func (c *Clusters) serveCoverageCheck(w http.ResponseWriter, r *http.Request) {
 	for _, h := range c.list {
 		list, err := listAllSentinelConfigs(ctx, h)
 		if errors.Is(err, errNoAnswer) {
-			console.WriteProblemJSON(w, http.StatusServiceUnavailable, fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name), "The SentinelConfigs of all host clusters are needed.")
+			console.WriteProblemJSON(
+				w,
+				http.StatusServiceUnavailable,
+				fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name),
+				"The SentinelConfigs of all host clusters are needed.",
+			)
 			return
 		}
 		if err != nil {
@@ -115,9 +120,19 @@ func writeCoverageProblem(checkCtx context.Context, w http.ResponseWriter, r *ht
 	case errors.Is(err, ErrInvalidSentinel):
 		console.WriteProblemJSON(w, http.StatusUnprocessableEntity, capitalizeFirst(err.Error())+".", "Correct the SentinelConfig.")
 	case checkCtx.Err() != nil:
-		console.WriteProblemJSON(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
+		console.WriteProblemJSON(
+			w,
+			http.StatusServiceUnavailable,
+			fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout),
+			"Run: sentinel coverage FILE...",
+		)
 	default:
-		console.WriteProblemJSON(w, http.StatusServiceUnavailable, capitalizeFirst(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
+		console.WriteProblemJSON(
+			w,
+			http.StatusServiceUnavailable,
+			capitalizeFirst(err.Error())+".",
+			"Try again. If this lasts, run: sentinel coverage FILE...",
+		)
 	}
 }
 

@@ -252,7 +252,11 @@ func (h *Host) serveExecutions(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listSelectedExecutions returns the executions that a query selects and the person may list, the newest first.
-func (h *Host) listSelectedExecutions(ctx context.Context, person console.Person, query url.Values) ([]*v1alpha1.KubernetesExecution, error) {
+func (h *Host) listSelectedExecutions(
+	ctx context.Context,
+	person console.Person,
+	query url.Values,
+) ([]*v1alpha1.KubernetesExecution, error) {
 	f, err := h.reviews.newReadFilter(ctx, person, "list", executionGroup, executionsName)
 	if err != nil {
 		return nil, err

@@ -102,7 +102,10 @@ func toNode(host string, fault *v1alpha1.NodeFault) Node {
 	if d := st.Drain; d != nil && st.Phase == v1alpha1.PhaseDraining {
 		for _, b := range d.BlockedPods {
 			namespace, pod, _ := strings.Cut(b.Pod, "/")
-			n.Blocking = append(n.Blocking, Blocking{Pod: pod, Namespace: namespace, Budget: b.BlockedBy, Message: b.Message, Since: d.StartedAt.UTC()})
+			n.Blocking = append(
+				n.Blocking,
+				Blocking{Pod: pod, Namespace: namespace, Budget: b.BlockedBy, Message: b.Message, Since: d.StartedAt.UTC()},
+			)
 		}
 	}
 	return n
@@ -252,7 +255,12 @@ func (h *Host) changeNodeAndRecordAction(
 	if err != nil {
 		return err
 	}
-	node, changed, err := kube.UpdateNodeRetryingConflicts(r.Context(), c, r.PathValue("name"), func(n *corev1.Node) (*corev1.Node, bool) { return change(n, body.Reason) })
+	node, changed, err := kube.UpdateNodeRetryingConflicts(
+		r.Context(),
+		c,
+		r.PathValue("name"),
+		func(n *corev1.Node) (*corev1.Node, bool) { return change(n, body.Reason) },
+	)
 	if err != nil {
 		return fmt.Errorf("change node: %w", err)
 	}

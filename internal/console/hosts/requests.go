@@ -307,19 +307,39 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 	case errors.Is(err, errNoToken), errors.Is(err, errNotAccepted), apierrors.IsUnauthorized(err):
 		console.WriteProblemJSON(w, http.StatusForbidden, explainClusterAccessError(errors.Join(err, errNotAccepted)), "")
 	case errors.Is(err, errMayNotList):
-		console.WriteProblemJSON(w, http.StatusForbidden, capitalizeFirst(err.Error())+".", "Ask an administrator of the host cluster for a role.")
+		console.WriteProblemJSON(
+			w,
+			http.StatusForbidden,
+			capitalizeFirst(err.Error())+".",
+			"Ask an administrator of the host cluster for a role.",
+		)
 	case isStatus && isRefusedByAPIServer(err):
 		console.WriteProblemJSON(w, int(status.Status().Code), status.Status().Message, "")
 	case errors.Is(err, errNoAudit):
-		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit get")
+		console.WriteProblemJSON(
+			w,
+			http.StatusNotFound,
+			capitalizeFirst(err.Error())+".",
+			"Set audit_database_url of the host cluster, or run: fleetloop audit get",
+		)
 	case errors.Is(err, errAuditUnavailable):
 		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
-		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
+		console.WriteProblemJSON(
+			w,
+			http.StatusServiceUnavailable,
+			"The audit cannot be read now.",
+			"Try again. If this lasts, look at the log of the console.",
+		)
 	case errors.Is(r.Context().Err(), err):
 		// The client is gone.
 	default:
 		log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
-		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
+		console.WriteProblemJSON(
+			w,
+			http.StatusServiceUnavailable,
+			"The host cluster cannot be reached now, or has not been listed yet.",
+			"Try again. If this lasts, look at the log of the console.",
+		)
 	}
 }
 

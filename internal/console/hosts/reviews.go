@@ -87,7 +87,9 @@ func (v *accessReviewer) userHasAccess(
 ) (allowed bool, err error) {
 	groups := slices.Sorted(slices.Values(user.Groups))
 	return getCachedOrAsk(v, []any{"may", user.Name, groups, attributes}, func() (bool, error) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user.Name, Groups: user.Groups, ResourceAttributes: &attributes}}
+		review := &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user.Name, Groups: user.Groups, ResourceAttributes: &attributes},
+		}
 		if err := v.host.own.Create(ctx, review); err != nil {
 			return false, fmt.Errorf("ask for the rights of the person: %w", err)
 		}

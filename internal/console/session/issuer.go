@@ -68,7 +68,13 @@ func (i *Issuer) discoverProviderOnce(ctx context.Context) (*oidc.Provider, erro
 }
 
 func (i *Issuer) oauthConfig(provider *oidc.Provider, redirectURL string) *oauth2.Config {
-	return &oauth2.Config{ClientID: i.cfg.ClientID, ClientSecret: i.cfg.ClientSecret.Reveal(), Endpoint: provider.Endpoint(), RedirectURL: redirectURL, Scopes: i.cfg.Scopes}
+	return &oauth2.Config{
+		ClientID:     i.cfg.ClientID,
+		ClientSecret: i.cfg.ClientSecret.Reveal(),
+		Endpoint:     provider.Endpoint(),
+		RedirectURL:  redirectURL,
+		Scopes:       i.cfg.Scopes,
+	}
 }
 
 // BuildAuthURL returns the URL at which a person signs in.
@@ -153,7 +159,8 @@ func translateTokenError(err error) error {
 	if !ok {
 		return err
 	}
-	isClientError := e.Response != nil && e.Response.StatusCode >= http.StatusBadRequest && e.Response.StatusCode < http.StatusInternalServerError
+	isClientError := e.Response != nil && e.Response.StatusCode >= http.StatusBadRequest &&
+		e.Response.StatusCode < http.StatusInternalServerError
 	if isClientError {
 		return fmt.Errorf("%w: %s", ErrRefused, e.ErrorCode)
 	}

@@ -126,19 +126,32 @@ func draftConfigMapPatch(_ context.Context, _ Client, s Subject, p *configMapPar
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them at start keep the old values until they restart"}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       "keys " + keys + "; Pods that read them at start keep the old values until they restart",
+	}
 	if size := countTopLevelStringBytes(before); size > maxConfigData {
 		d.rollback = noRollback(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}
-	d.rollback, err = newRollbackInfo("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
+	d.rollback, err = newRollbackInfo(
+		"patch_configmap",
+		map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous},
+		"10s",
+	)
 	return d, err
 }
 
 // refuseImmutable refuses immutable ConfigMaps and Secrets.
 func refuseImmutable(live *unstructured.Unstructured) error {
 	if immutable, _, err := unstructured.NestedBool(live.Object, "immutable"); err == nil && immutable {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s %s/%s is immutable: create a new one and reference it instead", live.GetKind(), live.GetNamespace(), live.GetName())
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"%s %s/%s is immutable: create a new one and reference it instead",
+			live.GetKind(),
+			live.GetNamespace(),
+			live.GetName(),
+		)
 	}
 	return nil
 }

@@ -60,7 +60,10 @@ func draftImageUpdate(_ context.Context, _ Client, s Subject, p *updateImagePara
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets the image %s", name, p.Container, p.Image)}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       fmt.Sprintf("%s replaces its Pods: container %s gets the image %s", name, p.Container, p.Image),
+	}
 	d.rollback, err = newRollbackInfo("update_image", map[string]any{
 		"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "image": was,
 	}, "30s")
@@ -145,7 +148,13 @@ func currentResource(c container, group, name string) any {
 	return fmt.Sprint(value) // a quantity may have been written as a number
 }
 
-func draftResourceChange(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftResourceChange(
+	_ context.Context,
+	_ Client,
+	s Subject,
+	p *increaseResourcesParameters,
+	live *unstructured.Unstructured,
+) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	c, ok := findContainer(live, p.Container)
 	if !ok {
@@ -182,7 +191,10 @@ func draftResourceChange(_ context.Context, _ Client, s Subject, p *increaseReso
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: the resources of container %s change", name, p.Container)}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       fmt.Sprintf("%s replaces its Pods: the resources of container %s change", name, p.Container),
+	}
 	d.rollback, err = newRollbackInfo("increase_resources", back, "30s")
 	return d, err
 }

@@ -114,7 +114,12 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 			return nil, newHalt(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
 		}
 		kind, _ := findKind("v1", "Pod")
-		list, err := d.attempt.client.listObjectsWithRetry(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
+		list, err := d.attempt.client.listObjectsWithRetry(
+			ctx,
+			kind.GroupVersionResource,
+			live.GetNamespace(),
+			metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods},
+		)
 		if err != nil {
 			return nil, toHalt("list the Pods of "+live.GetName(), err)
 		}
@@ -147,7 +152,14 @@ func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	}
 	slices.SortStableFunc(events, func(a, b partialEvent) int { return eventTime(&a).Compare(eventTime(&b)) })
 	for _, e := range events[max(0, len(events)-maxDiagnosedEvents):] {
-		d.printTruncatedLine("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
+		d.printTruncatedLine(
+			"event %s %s/%s %s: %s",
+			e.Type,
+			strings.ToLower(e.InvolvedObject.Kind),
+			e.InvolvedObject.Name,
+			e.Reason,
+			firstLine(e.Message),
+		)
 	}
 	return nil
 }
@@ -197,7 +209,11 @@ func (d *diagnosis) printLogTail(ctx context.Context, pod *partialPod, container
 	})
 	if err != nil {
 		if apierrors.IsForbidden(err) {
-			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", namespacedPodName(pod)) // the server's message is not available for logs
+			return newHalt(
+				CodeForbidden,
+				"read the log of Pod %s: forbidden",
+				namespacedPodName(pod),
+			) // the server's message is not available for logs
 		}
 		d.printTruncatedLine("  | no log: %s", firstLine(err.Error()))
 		return haltIfContextEnded(ctx)

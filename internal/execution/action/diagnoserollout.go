@@ -37,7 +37,9 @@ func newRolloutStatusAction() *Action {
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *rolloutStatusParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + formatTarget(targetOfObject(live)) + " rollout is observed"}}, nil
+			return &draft{
+				impact: v1alpha1.EstimatedImpact{Description: "no change; " + formatTarget(targetOfObject(live)) + " rollout is observed"},
+			}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
 			w := newAttempt(c, pl, r)

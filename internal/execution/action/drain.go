@@ -66,7 +66,12 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		return nil, err
 	}
 	if len(pods.refused) > 0 {
-		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, joinFirstNames(pods.refused))
+		return nil, newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"cannot drain Node %s, blocked by Pods: %s",
+			p.Node,
+			joinFirstNames(pods.refused),
+		)
 	}
 	before := unschedulableField(live)
 	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}

@@ -93,8 +93,12 @@ func refuseUncheckableScaleTarget(ctx context.Context, c Client, live *unstructu
 	scaled := ScaleTargetOf(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
-			formatTarget(targetOfObject(live)), describeKind(kind))
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
+			formatTarget(targetOfObject(live)),
+			describeKind(kind),
+		)
 	}
 	if _, err := c.getObjectOnce(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -119,18 +123,29 @@ func draftHPAUpdate(ctx context.Context, c Client, s Subject, p *updateHPAParame
 		most = *p.MaxReplicas
 	}
 	if least > most {
-		return nil, &InvalidError{Action: "update_hpa", Problems: []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", least, most)}}
+		return nil, &InvalidError{
+			Action:   "update_hpa",
+			Problems: []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", least, most)},
+		}
 	}
 	if len(describeDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already has these values"
 		return d, nil
 	}
-	step, err := newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", formatFields(d.after), name))
+	step, err := newPatchStep(
+		live,
+		types.MergePatchType,
+		addMarker(map[string]any{"spec": spec}, s),
+		fmt.Sprintf("set %s of %s", formatFields(d.after), name),
+	)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s keeps between %d and %d replicas", name, least, most)}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       fmt.Sprintf("%s keeps between %d and %d replicas", name, least, most),
+	}
 	back := map[string]any{"hpa": p.HPA, "namespace": p.Namespace}
 	maps.Copy(back, d.before)
 	d.rollback, err = newRollbackInfo("update_hpa", back, "10s")

@@ -189,7 +189,11 @@ func draftManifestChange(ctx context.Context, c Client, s Subject, p *manifestPa
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: describeReplicaChange(live, result)}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       step.Description,
+		ReplicasChanged:   describeReplicaChange(live, result),
+	}
 	d.rollback, err = p.newManifestRollback(manifest, live)
 	return d, err
 }
@@ -213,7 +217,11 @@ func describeReplicaChange(live, result *unstructured.Unstructured) string {
 
 // dryRunApply returns the result of a dry-run apply. Only the API server knows the fields that it
 // adds.
-func (c Client) dryRunApply(ctx context.Context, p *manifestParameters, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c Client) dryRunApply(
+	ctx context.Context,
+	p *manifestParameters,
+	manifest *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
 	k, _ := findKind(manifest.GetAPIVersion(), manifest.GetKind())
 	body, err := json.Marshal(manifest.Object)
 	if err != nil {
@@ -222,7 +230,8 @@ func (c Client) dryRunApply(ctx context.Context, p *manifestParameters, manifest
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	o := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: p.FieldManager, Force: &p.Force}
-	result, err := c.resourceClient(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
+	result, err := c.resourceClient(k.GroupVersionResource, manifest.GetNamespace()).
+		Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
 	switch {
 	case isDeniedByAdmission(err):
 		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "apply %s: %s", formatTarget(targetOfObject(manifest)), err)

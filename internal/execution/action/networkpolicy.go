@@ -56,7 +56,13 @@ func newUpdateNetworkPolicyAction() *Action {
 	})
 }
 
-func draftNetworkPolicyUpdate(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftNetworkPolicyUpdate(
+	_ context.Context,
+	_ Client,
+	s Subject,
+	p *networkPolicyParameters,
+	live *unstructured.Unstructured,
+) (*draft, error) {
 	spec, problem := parseAndDefaultPolicySpec(p.Spec)
 	if problem != "" {
 		return nil, &InvalidError{Action: "update_network_policy", Problems: []string{"spec: " + problem}}
@@ -67,7 +73,12 @@ func draftNetworkPolicyUpdate(_ context.Context, _ Client, s Subject, p *network
 		return d, nil
 	}
 	operations := []any{map[string]any{"op": "replace", "path": "/spec", "value": spec}}
-	step, err := newPatchStep(live, types.JSONPatchType, appendMarkerOperation(operations, live, s), "replace the spec of NetworkPolicy "+p.Namespace+"/"+p.NetworkPolicy)
+	step, err := newPatchStep(
+		live,
+		types.JSONPatchType,
+		appendMarkerOperation(operations, live, s),
+		"replace the spec of NetworkPolicy "+p.Namespace+"/"+p.NetworkPolicy,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +89,11 @@ func draftNetworkPolicyUpdate(_ context.Context, _ Client, s Subject, p *network
 		d.rollback = noRollback("the previous spec is too large for a plan")
 		return d, nil
 	}
-	d.rollback, err = newRollbackInfo("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
+	d.rollback, err = newRollbackInfo(
+		"update_network_policy",
+		map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before},
+		"10s",
+	)
 	return d, err
 }
 

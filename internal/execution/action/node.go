@@ -76,5 +76,10 @@ func newCordonStep(live *unstructured.Unstructured, unschedulable bool, marker S
 	if unschedulable {
 		value, description = true, "cordon Node "+live.GetName()
 	}
-	return newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, marker), description)
+	return newPatchStep(
+		live,
+		types.MergePatchType,
+		addMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, marker),
+		description,
+	)
 }

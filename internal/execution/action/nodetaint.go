@@ -35,8 +35,10 @@ func newTaintNodeAction() *Action {
 }
 
 func newUntaintNodeAction() *Action {
-	return newAction(newTaintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
-		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
+	return newAction(
+		newTaintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+			func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }),
+	)
 }
 
 // A taint is a key with an effect on a Node, which is unique there.
@@ -170,7 +172,12 @@ func (t taint) sendTaintChange(ctx context.Context, w *attemptState, did string)
 }
 
 // buildAndSendStepWithRetry sends a step built from the present target, and rebuilds it after a conflict.
-func (w *attemptState) buildAndSendStepWithRetry(ctx context.Context, expected expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+func (w *attemptState) buildAndSendStepWithRetry(
+	ctx context.Context,
+	expected expectation,
+	did string,
+	buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error),
+) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		live, done, err := w.readAndCheckTarget(ctx, expected)

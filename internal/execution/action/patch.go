@@ -83,7 +83,13 @@ func validatePatch(p *patchDeploymentParameters) (problems []string) {
 
 // draftDeploymentPatch asks the API server for the result of the patch. Only the API server can fill in
 // defaults and knows the merge keys of lists.
-func draftDeploymentPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftDeploymentPatch(
+	ctx context.Context,
+	c Client,
+	s Subject,
+	p *patchDeploymentParameters,
+	live *unstructured.Unstructured,
+) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	step, err := newDeploymentPatchStep(p, live, s)
 	if err != nil {

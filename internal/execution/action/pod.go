@@ -28,9 +28,17 @@ func newRestartPodAction() *Action {
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		owner := metav1.GetControllerOf(live)
 		if owner == nil {
-			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", formatTarget(targetOfObject(live)))
+			return nil, newRefusal(
+				v1alpha1.DetailInvalidTargetState,
+				"%s has no controller that would replace it: use delete_pod",
+				formatTarget(targetOfObject(live)),
+			)
 		}
-		return draftPodDeletionOrEviction(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", formatTarget(targetOfObject(live)), owner.Kind, owner.Name))
+		return draftPodDeletionOrEviction(
+			p,
+			live,
+			fmt.Sprintf("%s is deleted, and %s %s replaces it", formatTarget(targetOfObject(live)), owner.Kind, owner.Name),
+		)
 	}
 	return newAction(a)
 }

@@ -28,7 +28,13 @@ func newExpandPVCAction() *Action {
 			Scope:   Namespaced,
 			Permissions: []Permission{
 				{Resource: "persistentvolumeclaims", Verbs: []string{"get", "patch"}, Why: "read and change the storage request"},
-				{Group: "storage.k8s.io", Resource: "storageclasses", Verbs: []string{"get"}, ClusterScoped: true, Why: "check whether its volumes can be expanded"},
+				{
+					Group:         "storage.k8s.io",
+					Resource:      "storageclasses",
+					Verbs:         []string{"get"},
+					ClusterScoped: true,
+					Why:           "check whether its volumes can be expanded",
+				},
 			},
 			Timeout: 5 * time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskHigh, Idempotent: true,
@@ -59,7 +65,13 @@ func draftPVCExpansion(ctx context.Context, c Client, s Subject, p *pvcParameter
 	text, _ := d.before["storage"].(string)
 	was, err := resource.ParseQuantity(text)
 	if err != nil {
-		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has an invalid storage request: %q", p.Namespace, p.PVC, text)
+		return nil, newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"PersistentVolumeClaim %s/%s has an invalid storage request: %q",
+			p.Namespace,
+			p.PVC,
+			text,
+		)
 	}
 	switch size.Cmp(was) {
 	case 0:
@@ -71,12 +83,20 @@ func draftPVCExpansion(ctx context.Context, c Client, s Subject, p *pvcParameter
 		return nil, err
 	}
 	body := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": p.Size}}}}
-	step, err := newPatchStep(live, types.MergePatchType, addMarker(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
+	step, err := newPatchStep(
+		live,
+		types.MergePatchType,
+		addMarker(body, s),
+		"increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size,
+	)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "storage " + text + " -> " + p.Size + "; the CSI driver expands the volume, in some cases only after a restart of the Pod"}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       "storage " + text + " -> " + p.Size + "; the CSI driver expands the volume, in some cases only after a restart of the Pod",
+	}
 	d.rollback = noRollback("volumes cannot shrink")
 	return d, nil
 }
@@ -85,21 +105,44 @@ func draftPVCExpansion(ctx context.Context, c Client, s Subject, p *pvcParameter
 func (c Client) refuseUnexpandableClaim(ctx context.Context, live *unstructured.Unstructured) error {
 	phase, _, _ := unstructured.NestedString(live.Object, "status", "phase")
 	if phase != "Bound" {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded", live.GetNamespace(), live.GetName(), phase)
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded",
+			live.GetNamespace(),
+			live.GetName(),
+			phase,
+		)
 	}
 	name, _, _ := unstructured.NestedString(live.Object, "spec", "storageClassName")
 	if name == "" {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded", live.GetNamespace(), live.GetName())
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded",
+			live.GetNamespace(),
+			live.GetName(),
+		)
 	}
 	class, err := c.getObjectOnce(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
 	if apierrors.IsNotFound(err) {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded", name, live.GetNamespace(), live.GetName())
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded",
+			name,
+			live.GetNamespace(),
+			live.GetName(),
+		)
 	}
 	if err != nil {
 		return err
 	}
 	if grows, _, _ := unstructured.NestedBool(class.Object, "allowVolumeExpansion"); !grows {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not allow expansion (allowVolumeExpansion)", name, live.GetNamespace(), live.GetName())
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"StorageClass %s of PersistentVolumeClaim %s/%s does not allow expansion (allowVolumeExpansion)",
+			name,
+			live.GetNamespace(),
+			live.GetName(),
+		)
 	}
 	return nil
 }

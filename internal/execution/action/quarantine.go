@@ -38,7 +38,12 @@ func newQuarantinePodAction() *Action {
 			Scope:   Namespaced,
 			Permissions: []Permission{
 				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "read and replace the labels of the Pod"},
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "list", "create"}, Why: "find policies that allow traffic to all Pods, and create one that blocks it for this Pod"},
+				{
+					Group:    "networking.k8s.io",
+					Resource: "networkpolicies",
+					Verbs:    []string{"get", "list", "create"},
+					Why:      "find policies that allow traffic to all Pods, and create one that blocks it for this Pod",
+				},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "release_pod",
@@ -87,7 +92,10 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 		return nil, err
 	}
 	if !forbidden {
-		forbid, err := newCreateStep(addMarker(newDenyAllPolicy(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		forbid, err := newCreateStep(
+			addMarker(newDenyAllPolicy(live), s),
+			fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id),
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +166,12 @@ func newDenyAllPolicy(pod *unstructured.Unstructured) map[string]any {
 // checkDenyPolicy reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
 // of that name that allows traffic, because no request covers overwriting it.
 func (c Client) checkDenyPolicy(ctx context.Context, pod *unstructured.Unstructured) (exists bool, err error) {
-	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
+	t := v1alpha1.Target{
+		APIVersion: "networking.k8s.io/v1",
+		Kind:       "NetworkPolicy",
+		Namespace:  pod.GetNamespace(),
+		Name:       quarantinePolicyName(pod.GetUID()),
+	}
 	policy, err := c.getObjectOnce(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -166,7 +179,11 @@ func (c Client) checkDenyPolicy(ctx context.Context, pod *unstructured.Unstructu
 	case err != nil:
 		return false, err
 	case canonicalValue(policy.Object["spec"]) != canonicalValue(newDenyAllPolicy(pod)["spec"]):
-		return false, newRefusal(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", formatTarget(t))
+		return false, newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"%s allows traffic and has the name of the quarantine policy: delete it first",
+			formatTarget(t),
+		)
 	}
 	return true, nil
 }

@@ -28,7 +28,12 @@ func newReleasePodAction() *Action {
 			Scope:   Namespaced,
 			Permissions: []Permission{
 				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "restore the labels of the Pod"},
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "delete"}, Why: "delete the policy that blocks its traffic"},
+				{
+					Group:    "networking.k8s.io",
+					Resource: "networkpolicies",
+					Verbs:    []string{"get", "delete"},
+					Why:      "delete the policy that blocks its traffic",
+				},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "quarantine_pod",
@@ -55,7 +60,15 @@ func draftPodRelease(ctx context.Context, c Client, s Subject, p *releaseParamet
 	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
 	}
-	policy, err := c.getObjectOnce(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
+	policy, err := c.getObjectOnce(
+		ctx,
+		v1alpha1.Target{
+			APIVersion: "networking.k8s.io/v1",
+			Kind:       "NetworkPolicy",
+			Namespace:  p.Namespace,
+			Name:       quarantinePolicyName(live.GetUID()),
+		},
+	)
 	switch {
 	case apierrors.IsNotFound(err): // already removed
 	case err != nil:
@@ -75,7 +88,10 @@ func draftPodRelease(ctx context.Context, c Client, s Subject, p *releaseParamet
 	}
 	d.steps = append(d.steps, relabel)
 	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller select it again; the controller may delete a surplus Pod"} //nolint:gosec // two at most
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: int32(len(d.steps)),
+		Description:       "its Services and its controller select it again; the controller may delete a surplus Pod",
+	} //nolint:gosec // two at most
 	d.rollback, err = newRollbackInfo("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
 	return d, err
 }

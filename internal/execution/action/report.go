@@ -30,12 +30,18 @@ func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, expect
 	}
 	w.report.addAffected(v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
-		Before: formatFields(decodeValues(w.plan.Before)), After: formatFields(expected.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+		Before: formatFields(
+			decodeValues(w.plan.Before),
+		), After: formatFields(expected.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
 	})
 }
 
 // newAffectedResource describes a changed object.
-func newAffectedResource(live, answer *unstructured.Unstructured, expected expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+func newAffectedResource(
+	live, answer *unstructured.Unstructured,
+	expected expectation,
+	did, verb string,
+) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: pastParticiple(verb, did),
 		Before: formatFields(expected.values(live)), ResourceVersionBefore: live.GetResourceVersion(),

@@ -100,12 +100,17 @@ func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParam
 		d.impact.Description = name + " was already restarted in this second"
 		return d, nil
 	}
-	body := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}}}
+	body := map[string]any{
+		"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}},
+	}
 	step, err := newPatchStep(live, types.MergePatchType, addMarker(body, s), "restart "+name)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: name + " replaces all of its Pods according to its rollout strategy"}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       name + " replaces all of its Pods according to its rollout strategy",
+	}
 	return d, nil
 }

@@ -68,7 +68,13 @@ type revision struct {
 	template map[string]any
 }
 
-func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftRollback(
+	ctx context.Context,
+	c Client,
+	s Subject,
+	p *rollbackDeploymentParameters,
+	live *unstructured.Unstructured,
+) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	if isPaused(live) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
@@ -99,7 +105,10 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods with Pods of revision %d", name, to.number)}
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       fmt.Sprintf("%s replaces its Pods with Pods of revision %d", name, to.number),
+	}
 	d.rollback, err = newRollbackToRevision(p, revisions, current)
 	return d, err
 }
@@ -109,7 +118,11 @@ func newRollbackToRevision(p *rollbackDeploymentParameters, revisions []revision
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
 		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
 	}
-	return newRollbackInfo("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
+	return newRollbackInfo(
+		"rollback_deployment",
+		map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current},
+		"30s",
+	)
 }
 
 // listRevisionsNewestFirst returns the revisions whose ReplicaSet still exists, latest first.

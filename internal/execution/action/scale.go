@@ -107,6 +107,10 @@ func draftScale(live *unstructured.Unstructured, replicas int64, rollbackAction,
 		ReplicasChanged:   fmt.Sprintf("%d -> %d", was, replicas),
 		Description:       fmt.Sprintf("%s is scaled from %d to %d replicas", name, was, replicas),
 	}
-	d.rollback, err = newRollbackInfo(rollbackAction, map[string]any{targetParameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
+	d.rollback, err = newRollbackInfo(
+		rollbackAction,
+		map[string]any{targetParameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was},
+		"10s",
+	)
 	return d, err
 }

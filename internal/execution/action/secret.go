@@ -159,8 +159,15 @@ func draftSecretUpdate(ctx context.Context, c Client, s Subject, p *secretParame
 	// The bodies would contain secret values, which are filled in when they are sent.
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirstNames(keys) + "; Pods that read them at start keep the old values until they restart"}
-	d.rollback, err = newRollbackInfo("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
+	d.impact = v1alpha1.EstimatedImpact{
+		ResourcesAffected: 1,
+		Description:       "keys " + joinFirstNames(keys) + "; Pods that read them at start keep the old values until they restart",
+	}
+	d.rollback, err = newRollbackInfo(
+		"update_secret",
+		map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back},
+		"10s",
+	)
 	return d, err
 }
 
@@ -171,14 +178,24 @@ func refuseUnchangeableSecret(live *unstructured.Unstructured, s Subject) error 
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
 	}
 	if kind, _, _ := unstructured.NestedString(live.Object, "type"); kind == "kubernetes.io/service-account-token" {
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s/%s is a service account token, which Kubernetes manages", live.GetNamespace(), live.GetName())
+		return newRefusal(
+			v1alpha1.DetailInvalidTargetState,
+			"Secret %s/%s is a service account token, which Kubernetes manages",
+			live.GetNamespace(),
+			live.GetName(),
+		)
 	}
 	return refuseImmutable(live)
 }
 
 // readNewSecretValues returns the new values by key; nil removes a key. A source must carry
 // LabelSecretSource, or be a snapshot of the same Secret.
-func readNewSecretValues(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, snapshotOf types.UID) (map[string][]byte, error) {
+func readNewSecretValues(
+	ctx context.Context,
+	read func(ctx context.Context, name string) (*unstructured.Unstructured, error),
+	changes []secretChange,
+	snapshotOf types.UID,
+) (map[string][]byte, error) {
 	sources := map[string]*unstructured.Unstructured{}
 	values := make(map[string][]byte, len(changes))
 	for _, change := range changes {
@@ -190,7 +207,12 @@ func readNewSecretValues(ctx context.Context, read func(ctx context.Context, nam
 		if !ok {
 			var err error
 			if source, err = read(ctx, change.source); apierrors.IsNotFound(err) {
-				return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q does not exist", change.source, change.key)
+				return nil, newRefusal(
+					v1alpha1.DetailInvalidTargetState,
+					"Secret %s with the new value of %q does not exist",
+					change.source,
+					change.key,
+				)
 			} else if err != nil {
 				return nil, err
 			}
@@ -198,11 +220,22 @@ func readNewSecretValues(ctx context.Context, read func(ctx context.Context, nam
 		}
 		labels := source.GetLabels()
 		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(snapshotOf) {
-			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
+			return nil, newRefusal(
+				v1alpha1.DetailInvalidTargetState,
+				"Secret %s cannot be used by update_secret: it lacks the label %s=true",
+				change.source,
+				LabelSecretSource,
+			)
 		}
 		value, ok := decodeSecretValue(source, change.from)
 		if !ok {
-			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q has no key %q", change.source, change.key, change.from)
+			return nil, newRefusal(
+				v1alpha1.DetailInvalidTargetState,
+				"Secret %s with the new value of %q has no key %q",
+				change.source,
+				change.key,
+				change.from,
+			)
 		}
 		values[change.key] = value
 	}

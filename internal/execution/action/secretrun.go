@@ -62,7 +62,12 @@ func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretPara
 }
 
 // readAndVerifyNewSecretValues returns the new values if they are those of the plan.
-func readAndVerifyNewSecretValues(ctx context.Context, w *attemptState, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+func readAndVerifyNewSecretValues(
+	ctx context.Context,
+	w *attemptState,
+	changes []secretChange,
+	live *unstructured.Unstructured,
+) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // namespace of the execution, where the snapshot is stored
 	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 		return w.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})

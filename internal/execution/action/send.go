@@ -36,7 +36,11 @@ type stepSender struct {
 
 // sendStepWithRetry sends one step. resourceVersion is the expected state; empty accepts any. The error is
 // that of the API, so that the caller can distinguish a conflict from a missing object, or a *halt.
-func (s *stepSender) sendStepWithRetry(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+func (s *stepSender) sendStepWithRetry(
+	ctx context.Context,
+	step v1alpha1.PlanStep,
+	resourceVersion string,
+) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
 		return nil, err
@@ -62,7 +66,12 @@ func (s *stepSender) sendStepWithRetry(ctx context.Context, step v1alpha1.PlanSt
 }
 
 // sendStepOnce sends the request of a step.
-func (s *stepSender) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
+func (s *stepSender) sendStepOnce(
+	ctx context.Context,
+	step v1alpha1.PlanStep,
+	resource schema.GroupVersionResource,
+	resourceVersion string,
+) (*unstructured.Unstructured, error) {
 	objects := s.client.resourceClient(resource, step.Namespace)
 	var subresources []string
 	if step.Subresource != "" {
@@ -119,7 +128,11 @@ func (s *stepSender) newDeleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOpti
 }
 
 // createEviction requests an eviction, which a disruption budget can refuse.
-func (s *stepSender) createEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+func (s *stepSender) createEviction(
+	ctx context.Context,
+	step v1alpha1.PlanStep,
+	pods schema.GroupVersionResource,
+) (*unstructured.Unstructured, error) {
 	o, err := s.newDeleteOptions(step)
 	if err != nil {
 		return nil, err
@@ -168,7 +181,12 @@ func (c Client) getObjectWithRetry(ctx context.Context, t v1alpha1.Target) (live
 
 // listObjectsWithRetry lists the objects of a resource, and retries transient failures. An empty
 // namespace means all.
-func (c Client) listObjectsWithRetry(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
+func (c Client) listObjectsWithRetry(
+	ctx context.Context,
+	resource schema.GroupVersionResource,
+	namespace string,
+	o metav1.ListOptions,
+) (all *unstructured.UnstructuredList, err error) {
 	err = retryRequest(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
 		all, err = c.resourceClient(resource, namespace).List(ctx, o)

@@ -22,7 +22,11 @@ const (
 )
 
 // markerPath is the path of the marker annotation in a JSON patch.
-var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
+var markerPath = "/metadata/annotations/" + strings.ReplaceAll(
+	v1alpha1.AnnotationLastExecution,
+	"/",
+	"~1",
+) //nolint:gochecknoglobals // a constant that Go has no way to write
 
 // addMarker adds the marker to the body of a merge patch, a strategic merge patch or a new object.
 // The marker is the UID of the execution, written in the same request.
@@ -111,7 +115,14 @@ func withJSONBody(step v1alpha1.PlanStep, body any) (v1alpha1.PlanStep, error) {
 // appendMarkerOperation adds the marker to a JSON patch of a live object.
 func appendMarkerOperation(operations []any, live *unstructured.Unstructured, s Subject) []any {
 	if live.GetAnnotations() == nil {
-		return append(operations, map[string]any{"op": "add", "path": "/metadata/annotations", "value": map[string]any{v1alpha1.AnnotationLastExecution: string(s.UID)}})
+		return append(
+			operations,
+			map[string]any{
+				"op":    "add",
+				"path":  "/metadata/annotations",
+				"value": map[string]any{v1alpha1.AnnotationLastExecution: string(s.UID)},
+			},
+		)
 	}
 	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
 }

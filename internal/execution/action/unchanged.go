@@ -32,7 +32,13 @@ func CheckTargetUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expec
 	case err != nil:
 		return fmt.Errorf("read %s: %w", formatTarget(t), err)
 	case p.Target.UID != "" && live.GetUID() != p.Target.UID:
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", formatTarget(t), live.GetUID(), p.Target.UID)
+		return newRefusal(
+			v1alpha1.DetailTargetChanged,
+			"%s is another object now: its UID is %s, it was %s",
+			formatTarget(t),
+			live.GetUID(),
+			p.Target.UID,
+		)
 	case live.GetDeletionTimestamp() != nil:
 		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", formatTarget(t))
 	}

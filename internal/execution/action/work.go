@@ -77,7 +77,10 @@ func (expected expectation) isAlreadyDesired(ctx context.Context, live *unstruct
 // readAndCheckTarget reads the target and reports whether everything is done already. It halts if the
 // object or its values differ from the plan. live is nil if the plan has no target or no existing
 // one.
-func (w *attemptState) readAndCheckTarget(ctx context.Context, expected expectation) (live *unstructured.Unstructured, done bool, err error) {
+func (w *attemptState) readAndCheckTarget(
+	ctx context.Context,
+	expected expectation,
+) (live *unstructured.Unstructured, done bool, err error) {
 	t := planTarget(w.plan)
 	if t.Kind == "" {
 		return nil, false, nil
@@ -98,7 +101,11 @@ func (w *attemptState) readAndCheckTarget(ctx context.Context, expected expectat
 
 // checkTargetAgainstPlan reports whether the present target is done, and halts if it does not match the
 // plan.
-func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, expected expectation, live *unstructured.Unstructured) (done bool, err error) {
+func (w *attemptState) checkTargetAgainstPlan(
+	ctx context.Context,
+	expected expectation,
+	live *unstructured.Unstructured,
+) (done bool, err error) {
 	target := formatTarget(planTarget(w.plan))
 
 	// An earlier attempt of this execution may have done everything.
@@ -285,7 +292,13 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, expected expectation, 
 }
 
 // sendStepToTargetWithRetry sends a step for the target as it was read.
-func (w *attemptState) sendStepToTargetWithRetry(ctx context.Context, expected expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
+func (w *attemptState) sendStepToTargetWithRetry(
+	ctx context.Context,
+	expected expectation,
+	live *unstructured.Unstructured,
+	step v1alpha1.PlanStep,
+	did string,
+) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		answer, err := w.sender.sendStepWithRetry(ctx, adaptMarkerOperation(step, live), live.GetResourceVersion())

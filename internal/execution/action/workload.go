@@ -39,7 +39,9 @@ func newRollbackInfo(action string, parameters map[string]any, estimatedDuration
 		return nil, err
 	}
 	if len(raw.Raw) > maxParameters {
-		return &v1alpha1.RollbackInformation{Reason: fmt.Sprintf("the rollback needs %d bytes of parameters, at most %d are allowed", len(raw.Raw), maxParameters)}, nil
+		return &v1alpha1.RollbackInformation{
+			Reason: fmt.Sprintf("the rollback needs %d bytes of parameters, at most %d are allowed", len(raw.Raw), maxParameters),
+		}, nil
 	}
 	return &v1alpha1.RollbackInformation{
 		Available: true, RollbackAction: action, RollbackParameters: raw, EstimatedRollbackDuration: estimatedDuration,
@@ -96,7 +98,13 @@ func noContainerError(live *unstructured.Unstructured, name string) error {
 
 // newContainerPatchStep returns a step that changes one container of a template and leaves the others to
 // their managers.
-func newContainerPatchStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
+func newContainerPatchStep(
+	live *unstructured.Unstructured,
+	c container,
+	change map[string]any,
+	s Subject,
+	description string,
+) (v1alpha1.PlanStep, error) {
 	change["name"] = c.spec["name"]
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{c.list: []any{change}}}}}
 	return newPatchStep(live, types.StrategicMergePatchType, addMarker(body, s), description)

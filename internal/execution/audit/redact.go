@@ -41,11 +41,17 @@ type redactor struct {
 
 // Patterns of secrets in texts, and of their names.
 var (
-	secretName   = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`)
-	userinfo     = regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`)
-	assignment   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`)
-	flag         = regexp.MustCompile(`^--?[A-Za-z][A-Za-z0-9_.-]*$`)
-	flagged      = regexp.MustCompile(`(?i)(--?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)\s+)("[^"]*"|'[^']*'|[^\s,;}&]+)`)
+	secretName = regexp.MustCompile(
+		`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`,
+	)
+	userinfo   = regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`)
+	assignment = regexp.MustCompile(
+		`(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}&]+)`,
+	)
+	flag    = regexp.MustCompile(`^--?[A-Za-z][A-Za-z0-9_.-]*$`)
+	flagged = regexp.MustCompile(
+		`(?i)(--?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|api[-_.]?key|access[-_.]?key|private[-_.]?key)\s+)("[^"]*"|'[^']*'|[^\s,;}&]+)`,
+	)
 	header       = regexp.MustCompile(`(?i)(authorization["']?\s*[=:]\s*["']?(?:[a-z]+\s+)?)[^\s"',;]+`)
 	privateKey   = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	bearerToken  = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}`)

@@ -42,8 +42,11 @@ func (r *round) findAndCheckOriginal(ctx context.Context) error {
 		why := cmp.Or(back.Reason, "its plan has no rollback")
 		r.out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
 	case !matchesRollback(r.request, back):
-		r.out.failValidation(v1alpha1.DetailInvalidParameters,
-			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
+		r.out.failValidation(
+			v1alpha1.DetailInvalidParameters,
+			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf",
+			name,
+		)
 	default:
 		r.original = &original
 	}

@@ -40,7 +40,9 @@ func NewCachedReader(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 		ClusterScoped: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace")},
 		Namespaced: []schema.GroupVersionKind{
 			corev1.SchemeGroupVersion.WithKind("Pod"), autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"),
-			v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), batchv1.SchemeGroupVersion.WithKind("Job"),
+			v1alpha1.GroupVersion.WithKind(
+				v1alpha1.Kind,
+			), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), batchv1.SchemeGroupVersion.WithKind("Job"),
 		},
 		Cache: cache.Options{ByObject: kept},
 		Log:   log,

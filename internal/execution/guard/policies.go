@@ -42,7 +42,9 @@ func (o Options) executionCreationPolicy() *admissionv1.ValidatingAdmissionPolic
 		},
 		validationRule{
 			"!object.spec.?approvalReceived.orValue(false)",
-			quoteCEL("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
+			quoteCEL(
+				"spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval",
+			),
 		},
 		validationRule{
 			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
@@ -54,7 +56,9 @@ func (o Options) executionCreationPolicy() *admissionv1.ValidatingAdmissionPolic
 		},
 		validationRule{
 			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
-			quoteCEL("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
+			quoteCEL(
+				"spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows",
+			),
 		},
 		validationRule{
 			celUserMay(v1alpha1.VerbExecute, "object.spec.action"),
@@ -71,7 +75,10 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "administers", Expression: celUserMay(v1alpha1.VerbAdminister, "")},
-		{Name: "ends", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)"},
+		{
+			Name:       "ends",
+			Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)",
+		},
 		{Name: "canceller", Expression: "object.spec.?cancelledBy.orValue('')"},
 		{Name: "owners", Expression: "oldObject.metadata.?ownerReferences.orValue([])"},
 	}
@@ -93,14 +100,23 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 			"'spec.cancelledBy of ' + oldObject.metadata.name + ' must be the user who sets spec.cancel, in the same request: omit it or set it to ' + " + user + " + ' together with spec.cancel'",
 		},
 		validationRule{
-			fmt.Sprintf("!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",
-				quoteCEL(v1alpha1.Finalizer), user, quoteCEL(o.ControllerUser)),
-			quoteCEL("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
+			fmt.Sprintf(
+				"!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",
+				quoteCEL(v1alpha1.Finalizer),
+				user,
+				quoteCEL(o.ControllerUser),
+			),
+			quoteCEL(
+				"the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it",
+			),
 		},
 		validationRule{
 			// A finalizer that no controller removes would block the deletion.
-			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
-				user, quoteCEL(o.ControllerUser)),
+			fmt.Sprintf(
+				"object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
+				user,
+				quoteCEL(o.ControllerUser),
+			),
 			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: ask the requester, or a user with the verb administer on kubernetesexecutions'",
 		},
 		validationRule{
@@ -120,13 +136,22 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.Variables = []admissionv1.Variable{
 		// The schema allows one entry per approver and no removal. An approver can
 		// replace an entry for an older plan.
-		{Name: "added", Expression: "object.spec.?approvals.orValue([]).filter(a, !oldObject.spec.?approvals.orValue([]).exists(b, a == b))"},
-		{Name: "decides", Expression: "size(variables.added) > 0 || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
+		{
+			Name:       "added",
+			Expression: "object.spec.?approvals.orValue([]).filter(a, !oldObject.spec.?approvals.orValue([]).exists(b, a == b))",
+		},
+		{
+			Name:       "decides",
+			Expression: "size(variables.added) > 0 || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)",
+		},
 		{Name: "named", Expression: "oldObject.metadata.name"},
 		{Name: "phase", Expression: "oldObject.?status.phase.orValue('')"},
 		{Name: "approved", Expression: "oldObject.?status.approval.state.orValue('') == " + quoteCEL(string(v1alpha1.ApprovalApproved))},
 		{Name: "plan", Expression: "oldObject.?status.plan.hash.orValue('')"},
-		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false) || oldObject.spec.?requestedByAgent.orValue('') != ''"},
+		{
+			Name:       "requesterCannotApprove",
+			Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false) || oldObject.spec.?requestedByAgent.orValue('') != ''",
+		},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "trusted", Expression: celStringList(o.TrustedRequesters)},
@@ -172,8 +197,17 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 // period.
 func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newValidatingPolicy(policyStatus, matchExecutions("status", admissionv1.Update))
-	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
-		matchResource(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
+	p.Spec.MatchConstraints.ResourceRules = append(
+		p.Spec.MatchConstraints.ResourceRules,
+		matchResource(
+			coordinationv1.GroupName,
+			coordinationv1.SchemeGroupVersion.Version,
+			"leases",
+			admissionv1.Create,
+			admissionv1.Update,
+			admissionv1.Delete,
+		),
+	)
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quoteCEL(RecordName)},
 	}

@@ -25,8 +25,15 @@ func MutatingPolicyObjects(o Options) []runtime.Object {
 		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quoteCEL(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
 		admissionv1.MatchCondition{Name: "approves", Expression: "object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
-		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
-		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
+		admissionv1.MatchCondition{
+			Name:       "adds-nothing",
+			Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))",
+		},
+		admissionv1.MatchCondition{
+			Name:       "not-decided-before",
+			Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")",
+		},
+	)
 	// The groups of another user are not known.
 	groups := o.newMutatingPolicy(stampGroups, admissionv1.Create,
 		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
@@ -40,7 +47,11 @@ func MutatingPolicyObjects(o Options) []runtime.Object {
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
-		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // otherwise the length of the name would fail the cancel
+		admissionv1.MatchCondition{
+			Name:       "has-room",
+			Expression: "size(" + user + ") <= 253",
+		},
+	) // otherwise the length of the name would fail the cancel
 	var list []runtime.Object
 	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, groups, approvals, cancels} {
 		list = append(list, p, o.newMutatingBinding(p))

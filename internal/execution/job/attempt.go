@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -228,4 +229,45 @@ func joinReason(reason, message string) string {
 		return reason
 	}
 	return reason + ": " + message
+}
+
+// OtherAttempts is what attempts did before the one that ended a run. The zero value means that they changed nothing.
+type OtherAttempts struct {
+	Changed    bool // one changed the target
+	ResultLost bool // one started and left no result
+}
+
+// AddTo returns the failure of a run with what the target may have kept of these attempts.
+func (o OtherAttempts) AddTo(failure *execution.Failure) *execution.Failure {
+	whole := *failure
+	switch {
+	case whole.Detail == v1alpha1.DetailResultUnknown || whole.Detail == v1alpha1.DetailPartiallyExecuted:
+	case o.ResultLost:
+		whole.Detail = v1alpha1.DetailResultUnknown
+		whole.Message = truncateMessage("another attempt started and its result is unknown: " + whole.Message)
+	case o.Changed:
+		whole.Detail = v1alpha1.DetailPartiallyExecuted
+		whole.Message = truncateMessage("another attempt changed the target: " + whole.Message)
+	}
+	return &whole
+}
+
+// otherAttempts returns what all attempts but the last one did. A Pod that is gone left no result.
+func (s *jobState) otherAttempts(last *attempt) (others OtherAttempts) {
+	var ended int32
+	for _, a := range s.attempts {
+		if a.over {
+			ended++
+		}
+		if a == last || !a.began {
+			continue
+		}
+		if a.result == nil {
+			others.ResultLost = true
+			continue
+		}
+		others.Changed = others.Changed || a.result.Changed
+	}
+	others.ResultLost = others.ResultLost || s.job.Status.Failed > ended
+	return others
 }

@@ -276,7 +276,12 @@ type measuredChecker struct {
 }
 
 // Check runs the checks and counts them.
-func (c measuredChecker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
+func (c measuredChecker) Check(
+	ctx context.Context,
+	ke *v1alpha1.KubernetesExecution,
+	dry *action.Result,
+	now time.Time,
+) (check.Outcome, error) {
 	out, err := c.checker.Check(ctx, ke, dry, now)
 	c.metrics.countCheck(ke, out)
 	return out, err

@@ -24,7 +24,12 @@ func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 
 // DeliverEventsOfDeleted continues the delivery for deleted executions of a name, all except the one with
 // UID exceptUID. It returns when to call again.
-func (o *Outbox) DeliverEventsOfDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (callAgainIn time.Duration) {
+func (o *Outbox) DeliverEventsOfDeleted(
+	ctx context.Context,
+	name types.NamespacedName,
+	exceptUID types.UID,
+	now time.Time,
+) (callAgainIn time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}

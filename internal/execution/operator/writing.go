@@ -55,7 +55,11 @@ func (w *statusWriter) isExecutionOver(ke *v1alpha1.KubernetesExecution) bool {
 }
 
 // addChangeEventsAndWriteStatus writes a changed status with its change events.
-func (w *statusWriter) addChangeEventsAndWriteStatus(ctx context.Context, state *reconcileState, before *v1alpha1.KubernetesExecution) error {
+func (w *statusWriter) addChangeEventsAndWriteStatus(
+	ctx context.Context,
+	state *reconcileState,
+	before *v1alpha1.KubernetesExecution,
+) error {
 	if err := validateTransitions(before, state.ke); err != nil {
 		return reconcile.TerminalError(err)
 	}

@@ -53,7 +53,11 @@ func AdministratorClusterRole() *rbacv1.ClusterRole {
 
 // ViewerClusterRole returns a read-only role.
 func ViewerClusterRole() *rbacv1.ClusterRole {
-	return newClusterRole(v1alpha1.ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, newReadRules()...))
+	return newClusterRole(
+		v1alpha1.ViewerRole,
+		nil,
+		append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, newReadRules()...),
+	)
 }
 
 // newReadRules returns the rights to find out why an execution is in its state. They cover its Job and

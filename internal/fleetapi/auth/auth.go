@@ -164,7 +164,10 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 			return nil, errors.New("auth mode \"none\" does not use a token file or issuers; set the mode to \"bearer\" to use them")
 		}
 		if !httpserver.IsLoopback(deps.ListenAddr) {
-			return nil, fmt.Errorf("auth mode \"none\" allows anyone who can reach %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
+			return nil, fmt.Errorf(
+				"auth mode \"none\" allows anyone who can reach %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers",
+				deps.ListenAddr,
+			)
 		}
 		return &Authenticator{anonymous: true, names: cfg.Names}, nil
 	case ModeBearer:

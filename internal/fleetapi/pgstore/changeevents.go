@@ -129,11 +129,20 @@ func (t *resourceTx) buildAndQueueChangeEvent(ctx context.Context, record *fleet
 }
 
 func (t *resourceTx) queueChangeEvent(record *fleetapi.Record, event *timeline.Event) {
-	nameFailure(t.tx.Queue(insertOwnEvents, buildInsertParams([]timeline.Event{*event})...), "store the change event of %s %q", record.Kind, record.ID)
+	nameFailure(
+		t.tx.Queue(insertOwnEvents, buildInsertParams([]timeline.Event{*event})...),
+		"store the change event of %s %q",
+		record.Kind,
+		record.ID,
+	)
 }
 
 // buildChangeEvent returns the event of a change of a resource, whose details it adds to the change.
-func (t *resourceTx) buildChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) (timeline.Event, error) {
+func (t *resourceTx) buildChangeEvent(
+	ctx context.Context,
+	record *fleetapi.Record,
+	change timeline.ResourceChange,
+) (timeline.Event, error) {
 	cluster, err := t.readClusterName(ctx, record)
 	if err != nil {
 		return timeline.Event{}, fmt.Errorf("read the name of the cluster of %s %q: %w", record.Kind, record.ID, err)

@@ -75,8 +75,14 @@ func scanRecords(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error)
 
 func newRecordFromRow(row *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
-		Key:         fleetapi.Key{Kind: row.Kind, ID: row.ID},
-		Content:     fleetapi.Content{Name: row.Name, DisplayName: row.DisplayName, Labels: row.Labels, Annotations: row.Annotations, Spec: row.Spec},
+		Key: fleetapi.Key{Kind: row.Kind, ID: row.ID},
+		Content: fleetapi.Content{
+			Name:        row.Name,
+			DisplayName: row.DisplayName,
+			Labels:      row.Labels,
+			Annotations: row.Annotations,
+			Spec:        row.Spec,
+		},
 		Tenant:      row.Tenant,
 		Generation:  row.Generation,
 		Revision:    row.Revision,

@@ -46,16 +46,21 @@ type maintainerMetrics struct {
 func NewPartitionMaintainer(
 	pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer,
 ) (*PartitionMaintainer, error) {
-	m := &PartitionMaintainer{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: maintainerMetrics{
-		kept: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
-			Help: "Unix time at which this process last completed the maintenance of the table of change events, in seconds; 0 before the first time. The maintenance creates the weekly partitions for new events and drops the expired partitions.",
-		}),
-		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fleetloop_timeline_expired_partitions",
-			Help: "Number of weekly partitions of the table of change events that are older than the retention period, but that the fleet API could not drop.",
-		}),
-	}}
+	m := &PartitionMaintainer{
+		pool:      pool,
+		retention: cmp.Or(retention, timeline.DefaultRetention),
+		log:       log,
+		metrics: maintainerMetrics{
+			kept: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
+				Help: "Unix time at which this process last completed the maintenance of the table of change events, in seconds; 0 before the first time. The maintenance creates the weekly partitions for new events and drops the expired partitions.",
+			}),
+			overdue: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: "fleetloop_timeline_expired_partitions",
+				Help: "Number of weekly partitions of the table of change events that are older than the retention period, but that the fleet API could not drop.",
+			}),
+		},
+	}
 	if err := errors.Join(reg.Register(m.metrics.kept), reg.Register(m.metrics.overdue)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

@@ -74,7 +74,11 @@ type syncCountRows struct {
 }
 
 // updateSyncCountsAndReasons counts the states of the syncs, and their errors.
-func (r *RollupCounter) updateSyncCountsAndReasons(ctx context.Context, tx postgres.Tx, position *rollupPosition) (hasMore bool, err error) {
+func (r *RollupCounter) updateSyncCountsAndReasons(
+	ctx context.Context,
+	tx postgres.Tx,
+	position *rollupPosition,
+) (hasMore bool, err error) {
 	if position.recountKind != nil {
 		return false, nil
 	}

@@ -103,11 +103,28 @@ const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tena
 // the phase are constants, so that the planner sees the partial index.
 func buildUnreadyQuery(scope fleetapi.Scope, kind string, q fleetapi.StuckQuery) *sqlBuilder {
 	c := new(sqlBuilder)
-	c.writeSQL("select ", stuckColumns, ", true from (select * from ", chooseResourceTable(scope),
-		" where kind = '", kind, "' and phase <> '", string(v1.PhaseReady), "' and last_transition_time < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
+	c.writeSQL(
+		"select ",
+		stuckColumns,
+		", true from (select * from ",
+		chooseResourceTable(scope),
+		" where kind = '",
+		kind,
+		"' and phase <> '",
+		string(v1.PhaseReady),
+		"' and last_transition_time < statement_timestamp() - ",
+		c.addArg(q.OlderThan, "interval"),
+	)
 	c.writeStuckKeysetCondition("last_transition_time", "id", q)
-	c.writeSQL(" order by last_transition_time, id limit ", c.addArg(q.Limit, "bigint"), ") r left join lateral (select * from ", c.syncsWithStateSQL(),
-		" where cluster_id = r.id limit 1) s on r.kind = '", v1.KindCluster, "' order by r.last_transition_time, r.id")
+	c.writeSQL(
+		" order by last_transition_time, id limit ",
+		c.addArg(q.Limit, "bigint"),
+		") r left join lateral (select * from ",
+		c.syncsWithStateSQL(),
+		" where cluster_id = r.id limit 1) s on r.kind = '",
+		v1.KindCluster,
+		"' order by r.last_transition_time, r.id",
+	)
 	return c
 }
 
@@ -116,8 +133,15 @@ func buildUnsyncedQuery(scope fleetapi.Scope, q fleetapi.StuckQuery) *sqlBuilder
 	c.writeSQL("select ", stuckColumns, ", false from (select * from ", c.syncsWithStateSQL(),
 		" where synced is null and unsynced_since < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
 	c.writeStuckKeysetCondition("unsynced_since", "cluster_id", q)
-	c.writeSQL(" order by unsynced_since, cluster_id limit ", c.addArg(q.Limit, "bigint"), ") s join lateral (select * from ", chooseResourceTable(scope),
-		" where id = s.cluster_id and kind = '", v1.KindCluster, "' limit 1) r on true order by s.unsynced_since, s.cluster_id")
+	c.writeSQL(
+		" order by unsynced_since, cluster_id limit ",
+		c.addArg(q.Limit, "bigint"),
+		") s join lateral (select * from ",
+		chooseResourceTable(scope),
+		" where id = s.cluster_id and kind = '",
+		v1.KindCluster,
+		"' limit 1) r on true order by s.unsynced_since, s.cluster_id",
+	)
 	return c
 }
 

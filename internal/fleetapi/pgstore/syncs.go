@@ -112,7 +112,15 @@ func (s *Store) GetClusterSync(ctx context.Context, scope fleetapi.Scope, cluste
 
 func buildClusterSyncQuery(clusterID string) *sqlBuilder {
 	c := new(sqlBuilder)
-	c.writeSQL("select ", syncColumns, " from ", c.syncsWithStateSQL(), c.joinClustersSQL(), " where s.cluster_id = ", c.addArg(clusterID, "uuid"))
+	c.writeSQL(
+		"select ",
+		syncColumns,
+		" from ",
+		c.syncsWithStateSQL(),
+		c.joinClustersSQL(),
+		" where s.cluster_id = ",
+		c.addArg(clusterID, "uuid"),
+	)
 	return c
 }
 

@@ -136,7 +136,13 @@ func requeueEventInTx(ctx context.Context, tx postgres.Tx, r timeline.Resend) (q
 
 // recordResendInTimeline records a request in the timeline. Its key is unique, so a repeated request fails with
 // errRepeated, which also undoes what it queued.
-func recordResendInTimeline(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
+func recordResendInTimeline(
+	ctx context.Context,
+	tx postgres.Tx,
+	resend timeline.Resend,
+	requeued db.RequeueChangeRow,
+	sinks []string,
+) error {
 	c := timeline.ResentChange{Resend: resend, Tenant: derefOrZero(requeued.Tenant), Sinks: sinks}
 	var change struct{ Action, Cluster string }
 	if err := json.Unmarshal([]byte(requeued.Change), &change); err != nil {

@@ -93,7 +93,11 @@ func (c *sqlBuilder) writeFilterConditions(filter *timeline.Filter) {
 		c.writeSQL(" and e.dry_run = ", c.addArg(*filter.DryRun, "boolean"))
 	}
 	if filter.Text != "" {
-		c.writeSQL(` and strpos(lower(concat(e.payload->>'summary', E'\n', e.payload->>'reason')), lower(`, c.addArg(filter.Text, "text"), ")) > 0")
+		c.writeSQL(
+			` and strpos(lower(concat(e.payload->>'summary', E'\n', e.payload->>'reason')), lower(`,
+			c.addArg(filter.Text, "text"),
+			")) > 0",
+		)
 	}
 }
 

@@ -92,7 +92,14 @@ func toBodyProblem(subject string, err error) *Error {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			return NewError(CodeInvalidBody, "%s occurs twice", describeJSONLocation(subject, s.JSONPointer))
 		}
-		return NewError(CodeInvalidBody, "%s is not valid JSON at byte %d, near %s: %s", subject, s.ByteOffset, describeJSONLocation(subject, s.JSONPointer), trimJSONErrorPrefix(s.Err))
+		return NewError(
+			CodeInvalidBody,
+			"%s is not valid JSON at byte %d, near %s: %s",
+			subject,
+			s.ByteOffset,
+			describeJSONLocation(subject, s.JSONPointer),
+			trimJSONErrorPrefix(s.Err),
+		)
 	}
 	s, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {

@@ -180,7 +180,11 @@ func (p *parser) parseSpecColumn(at token, dottedPath string) (Column, error) {
 	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
 	for part := range strings.SplitSeq(dottedPath, ".") {
 		if part == "" || prefixLength(part, isPart) != len(part) {
-			return Column{}, newErrorAt(at.column, "%q is not a path in the spec; separate names with dots and use letters, digits, _ and -", dottedPath)
+			return Column{}, newErrorAt(
+				at.column,
+				"%q is not a path in the spec; separate names with dots and use letters, digits, _ and -",
+				dottedPath,
+			)
 		}
 	}
 	if p.specColumns++; p.specColumns > MaxSpecColumns {

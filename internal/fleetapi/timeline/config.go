@@ -99,9 +99,17 @@ const retryAfter = 2 * time.Second
 func toProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
+		return &rest.Error{
+			Code:       rest.CodeUnavailable,
+			Detail:     "the fleet API cannot reach its database; retry later",
+			RetryAfter: retryAfter,
+			Cause:      err,
+		}
 	case errors.Is(err, ErrCursorExpired):
-		return rest.NewError(rest.CodeCursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
+		return rest.NewError(
+			rest.CodeCursorExpired,
+			"the cursor is older than the last restore of the database; list again and continue from the cursor of that list",
+		)
 	}
 	return err
 }

@@ -160,7 +160,13 @@ func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, p
 			return Resend{}, e
 		}
 	}
-	resend := Resend{EventID: id, Sink: req.Sink, Who: principal.Actor(), Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
+	resend := Resend{
+		EventID:        id,
+		Sink:           req.Sink,
+		Who:            principal.Actor(),
+		Reason:         strings.TrimSpace(req.Reason),
+		IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader),
+	}
 	var errs []v1.FieldError
 	if utf8.RuneCountInString(resend.Reason) > maxReason || strings.ContainsRune(resend.Reason, 0) {
 		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})

@@ -144,9 +144,13 @@ func parseFilterParameters(query url.Values) (Filter, error) {
 		}
 	}
 	f := Filter{
-		Clusters: splitCommaList(query.Get("cluster")), Node: query.Get("node"), Subject: query.Get("subject"), Session: query.Get("session"),
-		Field:  stripListIndexes(query.Get("field")),
-		Actors: addPrefixedComponentNames(query.Get("actor")), Sources: addPrefixedComponentNames(query.Get("source")), Actions: splitCommaList(query.Get("action")),
+		Clusters: splitCommaList(
+			query.Get("cluster"),
+		), Node: query.Get("node"), Subject: query.Get("subject"), Session: query.Get("session"),
+		Field: stripListIndexes(query.Get("field")),
+		Actors: addPrefixedComponentNames(
+			query.Get("actor"),
+		), Sources: addPrefixedComponentNames(query.Get("source")), Actions: splitCommaList(query.Get("action")),
 		Outcome: query.Get("outcome"), Text: query.Get("text"),
 	}
 	if o := f.Outcome; o != "" && o != changeevent.OutcomeSucceeded && o != changeevent.OutcomeFailed {
@@ -205,5 +209,10 @@ func parseTimeParameter(query url.Values, name string, now time.Time) (time.Time
 	if at, err := changeevent.ParseTime(text); err == nil && at.Year() >= 1 {
 		return at, nil
 	}
-	return time.Time{}, rest.NewQueryError(name, "format", text, "must be a time such as 2026-03-01T12:00:00Z, a day such as 2026-03-01, or an age such as 90m or 7d")
+	return time.Time{}, rest.NewQueryError(
+		name,
+		"format",
+		text,
+		"must be a time such as 2026-03-01T12:00:00Z, a day such as 2026-03-01, or an age such as 90m or 7d",
+	)
 }

@@ -121,7 +121,11 @@ func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]cha
 	isCloudEvent := changeevent.IsCloudEvent(r.Header)
 	if !isCloudEvent && !isJSON {
 		// A request without a type is refused, because a foreign web page can make a browser send one.
-		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
+		return nil, rest.NewError(
+			rest.CodeUnsupportedMediaType,
+			"content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json",
+			r.Header.Get("Content-Type"),
+		)
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -158,9 +162,20 @@ func (t *Timeline) checkSourceAndTimestamp(payload *changeevent.Payload, now tim
 	}
 	switch {
 	case done.Before(now.Add(-t.retention)):
-		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", payload.Timestamp, t.retention)
+		return rest.NewError(
+			rest.CodeTimestampOutOfRange,
+			"timestamp %s is older than the retention of change events, %s; drop the event",
+			payload.Timestamp,
+			t.retention,
+		)
 	case done.After(now.Add(ahead)):
-		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", payload.Timestamp, ahead, changeevent.CanonicalTime(now))
+		return rest.NewError(
+			rest.CodeTimestampOutOfRange,
+			"timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks",
+			payload.Timestamp,
+			ahead,
+			changeevent.CanonicalTime(now),
+		)
 	}
 	return nil
 }

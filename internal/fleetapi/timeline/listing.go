@@ -81,7 +81,12 @@ func (t *Timeline) parseListRequest(r *http.Request, scope Scope, now time.Time)
 		return nil, err
 	}
 	if v.Has("after") {
-		return nil, rest.NewQueryError("after", "format", v.Get("after"), "is only for streams; send Accept: text/event-stream, or use continue to page")
+		return nil, rest.NewQueryError(
+			"after",
+			"format",
+			v.Get("after"),
+			"is only for streams; send Accept: text/event-stream, or use continue to page",
+		)
 	}
 	filter, err := parseFilterParameters(v)
 	if err != nil {
@@ -101,7 +106,8 @@ func (t *Timeline) parseListRequest(r *http.Request, scope Scope, now time.Time)
 		}
 		l.query.Limit = n
 	}
-	l.digest = rest.DigestQuery(append(filter.listCanonicalParts(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
+	l.digest = rest.DigestQuery(
+		append(filter.listCanonicalParts(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
 	return l, l.parseContinueToken(v.Get("continue"))
 }
 

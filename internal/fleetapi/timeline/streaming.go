@@ -22,7 +22,12 @@ func (t *Timeline) serveEventStream(w http.ResponseWriter, r *http.Request, scop
 	}
 	for _, name := range []string{"since", "until", "limit", "continue"} {
 		if v.Has(name) {
-			return rest.NewQueryError(name, "format", v.Get(name), "is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>")
+			return rest.NewQueryError(
+				name,
+				"format",
+				v.Get(name),
+				"is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>",
+			)
 		}
 	}
 	filter, err := parseFilterParameters(v)
@@ -54,7 +59,11 @@ func parseStreamStart(r *http.Request) (*watch.Cursor, error) {
 	case err == nil:
 		return &after, nil
 	case lastEvent != "":
-		return nil, rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
+		return nil, rest.NewError(
+			rest.CodeInvalidQuery,
+			"the header %s is not a cursor of this API; send the id of the last event, or start again without it",
+			watch.LastEventIDHeader,
+		)
 	}
 	return nil, rest.NewQueryError("after", "format", parameter, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }

@@ -147,7 +147,13 @@ type Reader interface {
 	// VisitEventsAfter calls visit for the settled events after a cursor, in the order of arrival, like
 	// List. It returns the cursor to resume from, and whether there may be more. It returns
 	// ErrCursorExpired, without a visit, for a cursor of another feed.
-	VisitEventsAfter(ctx context.Context, scope Scope, cursor watch.Cursor, limit int, visit func(*Row) error) (next watch.Cursor, hasMore bool, err error)
+	VisitEventsAfter(
+		ctx context.Context,
+		scope Scope,
+		cursor watch.Cursor,
+		limit int,
+		visit func(*Row) error,
+	) (next watch.Cursor, hasMore bool, err error)
 
 	// ReadLatestCursor returns the cursor after all events that are settled now.
 	ReadLatestCursor(ctx context.Context) (watch.Cursor, error)

@@ -276,7 +276,12 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 		return false, nil
 	}
 	var entries []*encodedChange
-	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at, Expected: t.nudged && t.misses == 0}, sharedPageBytes, func(e *encodedChange) { entries = append(entries, e) })
+	next, hasMore, err := t.readFeedPage(
+		ctx,
+		Query{All: true, After: t.at, Expected: t.nudged && t.misses == 0},
+		sharedPageBytes,
+		func(e *encodedChange) { entries = append(entries, e) },
+	)
 	if errors.Is(err, ErrExpired) {
 		// Too many changes were made while the feed was unavailable. The tail continues from now;
 		// each watcher that is behind rereads what it missed, or finds that it cannot.

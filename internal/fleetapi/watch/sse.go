@@ -77,7 +77,11 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, stream EventStream) err
 func (to *EventStream) toStartProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrTooMany):
-		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the maximum number of watches is open; retry later, or poll with changed_since", RetryAfter: retryFull}
+		return &rest.Error{
+			Code:       rest.CodeUnavailable,
+			Detail:     "the maximum number of watches is open; retry later, or poll with changed_since",
+			RetryAfter: retryFull,
+		}
 	case errors.Is(err, ErrStopping):
 		return &rest.Error{Code: rest.CodeUnavailable, Detail: "this server is shutting down; retry", RetryAfter: retryAfter}
 	}

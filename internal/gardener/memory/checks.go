@@ -28,7 +28,9 @@ func newestVersion(versions []string) string {
 
 // validateNewShoot returns Gardener's objections to a new Shoot.
 func validateNewShoot(options *Options, manifest shoot.Manifest) error {
-	return newInvalidErrorOrNil(slices.Concat(validateShootName(options.Project, manifest.Metadata.Name), validateSpec(options, manifest.Spec)))
+	return newInvalidErrorOrNil(
+		slices.Concat(validateShootName(options.Project, manifest.Metadata.Name), validateSpec(options, manifest.Spec)),
+	)
 }
 
 // planAndValidateChange returns the manifest to apply to a Shoot, or the objections to it.
@@ -39,7 +41,9 @@ func planAndValidateChange(
 	if err != nil {
 		return manifest, err
 	}
-	return manifest, newInvalidErrorOrNil(slices.Concat(validateSpec(options, manifest.Spec), validateImmutableFields(manifest.Spec, current.spec)))
+	return manifest, newInvalidErrorOrNil(
+		slices.Concat(validateSpec(options, manifest.Spec), validateImmutableFields(manifest.Spec, current.spec)),
+	)
 }
 
 func newInvalidErrorOrNil(faults []string) error {

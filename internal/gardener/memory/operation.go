@@ -55,7 +55,10 @@ func (o operation) toLastOperation() *shoot.Operation {
 	case statePending:
 		l.Description = "Waiting to be picked up"
 	case stateSucceeded:
-		l.Description = fmt.Sprintf("Shoot cluster has been successfully %s.", map[string]string{opCreate: "created", opReconcile: "reconciled"}[o.kind])
+		l.Description = fmt.Sprintf(
+			"Shoot cluster has been successfully %s.",
+			map[string]string{opCreate: "created", opReconcile: "reconciled"}[o.kind],
+		)
 	case stateError, stateFailed:
 		l.Description = "Flow failed: " + o.errors[0].Description
 	default:
@@ -74,7 +77,13 @@ func (o operation) buildConditions() []shoot.Condition {
 	if !o.healthy {
 		status, reason, message = "Progressing", "NotYetHealthy", "The operation has just started."
 	}
-	types := [...]string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", "EveryNodeReady", "SystemComponentsHealthy"}
+	types := [...]string{
+		"APIServerAvailable",
+		"ControlPlaneHealthy",
+		"ObservabilityComponentsHealthy",
+		"EveryNodeReady",
+		"SystemComponentsHealthy",
+	}
 	cs := make([]shoot.Condition, len(types))
 	for i, t := range types {
 		cs[i] = shoot.Condition{Type: t, Status: status, Reason: reason, Message: message}

@@ -132,7 +132,13 @@ type nodeState struct {
 func (b *Budget) getOrRefreshNodeState(node *corev1.Node) *nodeState {
 	s := b.states[node.UID]
 	if s == nil || s.node != node {
-		s = &nodeState{node: node, covered: b.coversNode(node), pool: b.poolLabelValue(node), quarantined: isQuarantinedByUs(node), ready: isReadyOrNoCondition(node)}
+		s = &nodeState{
+			node:        node,
+			covered:     b.coversNode(node),
+			pool:        b.poolLabelValue(node),
+			quarantined: isQuarantinedByUs(node),
+			ready:       isReadyOrNoCondition(node),
+		}
 		s.takenAt, s.takenKnown = readTakenAt(node)
 		b.states[node.UID] = s
 	}

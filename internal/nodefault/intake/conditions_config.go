@@ -139,8 +139,21 @@ const (
 func kubeletPreset() []NodeCondition {
 	bad := []corev1.ConditionStatus{corev1.ConditionTrue}
 	return []NodeCondition{
-		{Type: "Ready", UnhealthyStatus: []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
-		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
+		{
+			Type:              "Ready",
+			UnhealthyStatus:   []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown},
+			For:               mediumWait,
+			Fatal:             true,
+			RecommendedAction: v1alpha1.ActionRestartVM,
+		},
+		{
+			Type:              "NetworkUnavailable",
+			UnhealthyStatus:   bad,
+			For:               mediumWait,
+			Fatal:             true,
+			RecommendedAction: v1alpha1.ActionRestartVM,
+			ComponentClass:    "Network",
+		},
 		{Type: "MemoryPressure", UnhealthyStatus: bad, For: mediumWait, ComponentClass: "Memory"},
 		{Type: "DiskPressure", UnhealthyStatus: bad, For: mediumWait, ComponentClass: "Storage"},
 		{Type: "PIDPressure", UnhealthyStatus: bad, For: mediumWait},
@@ -170,7 +183,14 @@ func problemDetectorPreset() []NodeCondition {
 func eksMonitoringAgentPreset() []NodeCondition {
 	bad := []corev1.ConditionStatus{corev1.ConditionFalse}
 	return []NodeCondition{
-		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
+		{
+			Type:              "AcceleratedHardwareReady",
+			UnhealthyStatus:   bad,
+			For:               mediumWait,
+			Fatal:             true,
+			RecommendedAction: v1alpha1.ActionRestartVM,
+			ComponentClass:    "GPU",
+		},
 		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: longWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
 		{Type: "KernelReady", UnhealthyStatus: bad, For: longWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
 		{Type: "NetworkingReady", UnhealthyStatus: bad, For: longWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},

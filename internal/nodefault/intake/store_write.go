@@ -170,7 +170,12 @@ func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID
 	applied, err := s.applyChange(ctx, node, uid, c)
 	if err != nil && strings.Contains(err.Error(), "field not declared in schema") {
 		s.warnOldCRD.Do(func() {
-			s.deps.Log.WarnContext(ctx, "the CRD nodefaults.fleetloop.io is older than this release: apply deploy/crds; until then, reports are ordered by their arrival", "err", err)
+			s.deps.Log.WarnContext(
+				ctx,
+				"the CRD nodefaults.fleetloop.io is older than this release: apply deploy/crds; until then, reports are ordered by their arrival",
+				"err",
+				err,
+			)
 		})
 		c = c.withoutTimes()
 		applied, err = s.applyChange(ctx, node, uid, c)

@@ -239,7 +239,9 @@ func (o *Operator) Ready() error {
 	if o.synced.Load() {
 		return nil
 	}
-	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
+	return errors.New(
+		"nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults",
+	)
 }
 
 // requestForActionNode returns the request for the node of a RebootNode or TerminateNode.

@@ -23,8 +23,12 @@ func Defaults() Config {
 			v1alpha1.RemedyReboot, v1alpha1.RemedySupport),
 		// Any other recommendation cannot be done automatically, and must be shown to a
 		// person.
-		fatal("support", `fault.fatal && !(fault.recommendedAction in ["", "NONE", "REPLACE_VM", "RESTART_VM", "RESTART_BM", "COMPONENT_RESET"])`, 10,
-			v1alpha1.RemedySupport),
+		fatal(
+			"support",
+			`fault.fatal && !(fault.recommendedAction in ["", "NONE", "REPLACE_VM", "RESTART_VM", "RESTART_BM", "COMPONENT_RESET"])`,
+			10,
+			v1alpha1.RemedySupport,
+		),
 		fatal("fatal", `fault.fatal`, 0),
 	}
 }

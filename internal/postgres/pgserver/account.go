@@ -106,7 +106,10 @@ func (h *serverHome) dataFolderOrCreateLinked() (dataDir string, err error) {
 		return in, err
 	}
 	if _, err := os.Lstat(in); err == nil {
-		return "", fmt.Errorf("user %s, which runs postgres, cannot access the data: grant the user access to the parent folders, or use another folder", h.user.name)
+		return "", fmt.Errorf(
+			"user %s, which runs postgres, cannot access the data: grant the user access to the parent folders, or use another folder",
+			h.user.name,
+		)
 	}
 	return h.user.createLinkedDataFolder(in)
 }

@@ -77,8 +77,13 @@ func pickSupportedBinaries(candidates []binaries, requiredMajor int, dataDir str
 	if requiredMajor == 0 {
 		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is required, found %s: %s", MinMajor, strings.Join(names, ", "), howToInstall)
 	}
-	return binaries{}, fmt.Errorf("the data in %q belongs to PostgreSQL %d, but PostgreSQL %s is installed: install PostgreSQL %d, or move the folder away to start with empty data",
-		dataDir, requiredMajor, strings.Join(names, ", "), requiredMajor)
+	return binaries{}, fmt.Errorf(
+		"the data in %q belongs to PostgreSQL %d, but PostgreSQL %s is installed: install PostgreSQL %d, or move the folder away to start with empty data",
+		dataDir,
+		requiredMajor,
+		strings.Join(names, ", "),
+		requiredMajor,
+	)
 }
 
 // listInstalledBinaries returns the installations on the machine: the one in PATH first, then the others from

@@ -96,7 +96,10 @@ func openLockAndWritePID(path string) (*os.File, error) {
 		n, _ := f.Read(holder)
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("the folder is in use by process %s: stop that process or use another folder", strings.TrimSpace(string(holder[:n])))
+			return nil, fmt.Errorf(
+				"the folder is in use by process %s: stop that process or use another folder",
+				strings.TrimSpace(string(holder[:n])),
+			)
 		}
 		return nil, fmt.Errorf("lock %q: %w", path, err)
 	}

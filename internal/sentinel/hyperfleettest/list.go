@@ -94,7 +94,11 @@ func parseQueryInteger(q url.Values, name string, fallback, maximum int) (value 
 	default:
 		return n, nil
 	}
-	a := newErrorAnswer(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
+	a := newErrorAnswer(
+		http.StatusBadRequest,
+		"Invalid query parameter",
+		fieldError{Field: name, Constraint: constraint, Message: message, Value: text},
+	)
 	return 0, &a
 }
 

@@ -81,7 +81,14 @@ func (s *Server) buildWireResource(r *resource) wire {
 func (s *Server) newUUIDv7(now time.Time) string {
 	s.serial++
 	ms := now.UnixMilli()
-	return fmt.Sprintf("%08x-%04x-7%03x-8%03x-%012x", uint32(ms>>16), uint16(ms), s.serial>>24&0xfff, s.serial>>12&0xfff, s.serial) //nolint:gosec // cut on purpose
+	return fmt.Sprintf(
+		"%08x-%04x-7%03x-8%03x-%012x",
+		uint32(ms>>16),
+		uint16(ms),
+		s.serial>>24&0xfff,
+		s.serial>>12&0xfff,
+		s.serial,
+	) //nolint:gosec // cut on purpose
 }
 
 func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }
@@ -112,7 +119,11 @@ func (s *Server) handleCreateResource(k Kind) func(*http.Request) answer {
 			return newNotFoundAnswer(k.Parent, parent)
 		}
 		if !dnsLabel().MatchString(in.Name) || len(in.Name) < 3 || len(in.Name) > 53 {
-			return newErrorAnswer(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
+			return newErrorAnswer(
+				http.StatusBadRequest,
+				"name must be a DNS label",
+				fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name},
+			)
 		}
 		for _, other := range s.resources {
 			if other.kind.Plural == k.Plural && other.name == in.Name && other.parent == parent {

@@ -60,7 +60,8 @@ func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1a
 	object.SetNamespace(ref.Namespace)
 	object.SetName(ref.Name)
 	object.SetUID(ref.UID)
-	err = h.cached.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(fieldOwner))
+	err = h.cached.SubResource("status").
+		Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(fieldOwner))
 	if err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}

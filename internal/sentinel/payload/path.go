@@ -25,7 +25,11 @@ func compileFieldPath(text string) (value, error) {
 		}
 		for i, c := range name {
 			if !isNameRune(c) {
-				return nil, fmt.Errorf("line 1, column %d: %q is not allowed in a field name; use a template in {{ }} for anything but a path", column+i, c)
+				return nil, fmt.Errorf(
+					"line 1, column %d: %q is not allowed in a field name; use a template in {{ }} for anything but a path",
+					column+i,
+					c,
+				)
 			}
 		}
 		column += len(name) + 1

@@ -79,7 +79,9 @@ func (f *Fleet) WantCommandAs(user User, code int, args []string, says ...string
 
 // Scale returns the arguments of the command that scales a Deployment.
 func Scale(namespace, name string, replicas int, more ...string) []string {
-	return append([]string{"exec", "scale_deployment", "namespace=" + namespace, "deployment=" + name, fmt.Sprintf("replicas=%d", replicas)}, more...)
+	return append(
+		[]string{"exec", "scale_deployment", "namespace=" + namespace, "deployment=" + name, fmt.Sprintf("replicas=%d", replicas)},
+		more...)
 }
 
 // CreateExecution creates an execution as a user.
@@ -97,7 +99,15 @@ func (f *Fleet) AwaitPhase(name string, phase v1alpha1.Phase) *v1alpha1.Kubernet
 	f.Helper()
 	return f.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.Phase != phase {
-			return fmt.Errorf("execution %q is %q (%s %s: %s), want %q", name, ke.Status.Phase, ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Message, phase)
+			return fmt.Errorf(
+				"execution %q is %q (%s %s: %s), want %q",
+				name,
+				ke.Status.Phase,
+				ke.Status.Reason,
+				ke.Status.ReasonDetail,
+				ke.Status.Message,
+				phase,
+			)
 		}
 		return nil
 	})
@@ -127,7 +137,15 @@ func (f *Fleet) AwaitFailure(name string, reason v1alpha1.Reason, detail v1alpha
 	f.Helper()
 	ke := f.AwaitPhase(name, v1alpha1.PhaseFailed)
 	if ke.Status.Reason != reason || detail != "" && ke.Status.ReasonDetail != detail {
-		f.Errorf("execution %q failed because of %s %s, want %s %s: %s", name, ke.Status.Reason, ke.Status.ReasonDetail, reason, detail, ke.Status.Message)
+		f.Errorf(
+			"execution %q failed because of %s %s, want %s %s: %s",
+			name,
+			ke.Status.Reason,
+			ke.Status.ReasonDetail,
+			reason,
+			detail,
+			ke.Status.Message,
+		)
 	}
 	return ke
 }

@@ -16,7 +16,11 @@ import (
 func replicasCondition(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
 	return v1alpha1.Condition{
 		Type: kind, Required: required, Timeout: &metav1.Duration{Duration: timeout},
-		Rego: fmt.Sprintf("package %s\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == %d\n\nmessage := \"the replicas are others\"\n", kind, replicas),
+		Rego: fmt.Sprintf(
+			"package %s\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == %d\n\nmessage := \"the replicas are others\"\n",
+			kind,
+			replicas,
+		),
 	}
 }
 
@@ -35,7 +39,12 @@ func testPreconditionFails(f *Fleet) {
 // testBrokenConditionRejected verifies that conditions that can never pass fail immediately, without any change.
 func testBrokenConditionRejected(f *Fleet) {
 	name := newTarget(f)
-	broken := v1alpha1.Condition{Type: "broken", Rego: "package condition\n\nallow if {", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}
+	broken := v1alpha1.Condition{
+		Type:     "broken",
+		Rego:     "package condition\n\nallow if {",
+		Required: true,
+		Timeout:  &metav1.Duration{Duration: time.Hour},
+	}
 	for kind, change := range map[string]func(*v1alpha1.KubernetesExecutionSpec){
 		"pre":  func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{broken} },
 		"post": func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = []v1alpha1.Condition{broken} },

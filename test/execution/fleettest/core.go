@@ -151,7 +151,13 @@ func testScaleDeployment(f *Fleet) {
 
 func testApproval(f *Fleet) {
 	name := newProtectedTarget(f)
-	f.WantCommand(alice, cli.CodePrecondition, Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
+	f.WantCommand(
+		alice,
+		cli.CodePrecondition,
+		Scale(f.Dear, name, 5, "--name="+name, "--wait"),
+		"is waiting for approval",
+		"fleetloop approve",
+	)
 	wantNoJob(f, name)
 	f.WantReplicas(f.Dear, name, 3)
 	f.WantCommand(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
@@ -189,7 +195,13 @@ func testRequesterCannotApprove(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
-	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
+	f.WantCommand(
+		alice,
+		cli.CodePrecondition,
+		[]string{"approve", name, "--yes"},
+		"the requester is excluded from approving",
+		"ask another person to approve",
+	)
 	if err := f.ClientAs(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
@@ -208,7 +220,13 @@ func testAssistantNeedsAnotherPerson(f *Fleet) {
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name+"-dry", agent, "--dry-run", "--wait"), "the dry run passed")
 	f.WantCommand(alice, cli.CodePrecondition, Scale(f.Cheap, name, 5, "--name="+name, agent, "--wait"), "is waiting for approval")
 	wantNoJob(f, name)
-	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
+	f.WantCommand(
+		alice,
+		cli.CodePrecondition,
+		[]string{"approve", name, "--yes"},
+		"the requester is excluded from approving",
+		"ask another person to approve",
+	)
 	ke := f.GetExecution(name)
 	if err := f.ClientAs(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"requestedByAgent":null}}`)); err == nil {
 		f.Error("the user removed the mark of the assistant")
@@ -217,7 +235,13 @@ func testAssistantNeedsAnotherPerson(f *Fleet) {
 		f.Errorf("approval %+v, want one that excludes the requester", a)
 	}
 	f.WantReplicas(f.Cheap, name, 3)
-	f.WantCommand(bob, cli.CodeOK, []string{"exec", "describe", name}, "claude-code 2.1, for alice", "requested by the assistant claude-code 2.1")
+	f.WantCommand(
+		bob,
+		cli.CodeOK,
+		[]string{"exec", "describe", name},
+		"claude-code 2.1, for alice",
+		"requested by the assistant claude-code 2.1",
+	)
 	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--wait"}, "rollback_ready")
 	f.WantReplicas(f.Cheap, name, 5)
 }
@@ -268,7 +292,13 @@ func testPolicyDenial(f *Fleet) {
 	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
 		f.Errorf("policy %+v", p)
 	}
-	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violation: 21 replicas are more than the maximum of 20")
+	f.WantCommand(
+		alice,
+		cli.CodeOK,
+		[]string{"exec", "describe", name},
+		"Policy:       denied by",
+		"violation: 21 replicas are more than the maximum of 20",
+	)
 	wantNoJob(f, name)
 }
 
@@ -340,7 +370,12 @@ func testFinalizeCommandCompletes(f *Fleet) {
 // testNoRollbackOfRestart verifies that an action that cannot be rolled back ends as completed.
 func testNoRollbackOfRestart(f *Fleet) {
 	name := newTarget(f)
-	f.WantCommand(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
+	f.WantCommand(
+		alice,
+		cli.CodeOK,
+		[]string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"},
+		"completed",
+	)
 	if ke := f.GetExecution(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
 		f.Errorf("way back %+v", ke.Status.RollbackInformation)
 	}

@@ -50,7 +50,9 @@ func createDeploymentUsingSecrets(f *Fleet, namespace string) string {
 	name := uniqueName(f)
 	d := f.CreateDeploymentAndAwaitObserved(namespace, name, 3)
 	d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: name + "-registry"}}
-	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-db"}}}}
+	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-db"}}},
+	}
 	if err := f.Client.Update(f.Context(), d); err != nil {
 		f.Fatal(err)
 	}
@@ -122,7 +124,9 @@ func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	ask := func(name string) {
 		f.Helper()
 		ke := newScaleExecution(namespace, "web", func(s *v1alpha1.KubernetesExecutionSpec) {
-			s.PreConditions = []v1alpha1.Condition{{Type: "permitted", Rego: permitted, Required: true, Timeout: &metav1.Duration{Duration: time.Second}}}
+			s.PreConditions = []v1alpha1.Condition{
+				{Type: "permitted", Rego: permitted, Required: true, Timeout: &metav1.Duration{Duration: time.Second}},
+			}
 		})
 		ke.Name = name
 		f.CreateExecution(alice, ke)
@@ -170,8 +174,13 @@ func awaitDeploymentReadAccess(f *Fleet, act *action.Action, namespace string, a
 	f.Helper()
 	f.Until(func() error {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + f.Namespace + ":" + act.ServiceAccount(),
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: appsv1.GroupName, Resource: "deployments", Verb: "get", Namespace: namespace},
+			User: "system:serviceaccount:" + f.Namespace + ":" + act.ServiceAccount(),
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group:     appsv1.GroupName,
+				Resource:  "deployments",
+				Verb:      "get",
+				Namespace: namespace,
+			},
 		}}
 		if err := f.Client.Create(f.Context(), review); err != nil {
 			return err

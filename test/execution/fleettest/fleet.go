@@ -227,16 +227,25 @@ func (f *Fleet) bindUserRoles() {
 func (f *Fleet) GrantExecutionVerbsAndAwait(user string, verbs ...string) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
-	f.createObjectWithCleanup(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
+	f.createObjectWithCleanup(
+		&rbacv1.Role{
+			ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs},
+			},
+		},
+	)
 	f.createObjectWithCleanup(&rbacv1.RoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
 	f.Until(func() error {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: f.Namespace, Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Resource, Verb: verbs[0],
-		}}}
+		review := &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: f.Namespace, Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Resource, Verb: verbs[0],
+			}},
+		}
 		if err := f.Client.Create(f.Context(), review); err != nil {
 			return err
 		}
@@ -322,7 +331,11 @@ func (f *Fleet) StartControllerWithoutWaiting(args ...string) *kubebedtest.Proce
 		"--admission-policy-propagation-delay=10ms", // the only API server enforces the guard, see InstallAdmissionGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
-	f.controller = kubebedtest.StartProcess(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
+	f.controller = kubebedtest.StartProcess(
+		f,
+		f.s.binaryPath("execution-controller"),
+		map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"},
+		all...)
 	return f.controller
 }
 

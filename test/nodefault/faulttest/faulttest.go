@@ -193,7 +193,9 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *kubebe
 func (c *Cluster) RunControllerCommand(args ...string) string {
 	c.Helper()
 	file := c.WriteTempFile("kubeconfig-of-a-person", kubebedtest.FormatKubeconfig(c, c.Host))
-	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
+	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).
+		CombinedOutput()
+		//nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
 	}
@@ -299,7 +301,11 @@ func (c *Cluster) AwaitFault(name, description string, condition func(*v1alpha1.
 // Seen waits until the controller has processed all reports about a node.
 func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
 	c.Helper()
-	return c.AwaitFault(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
+	return c.AwaitFault(
+		name,
+		"all reports to be looked at",
+		func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation },
+	)
 }
 
 // AwaitPhase waits until a node is in a phase.

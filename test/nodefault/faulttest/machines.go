@@ -138,7 +138,10 @@ func (c *Cluster) setBootIDAndReady(ctx context.Context, name, bootID string) er
 		n.Status.NodeInfo.BootID = bootID
 		now := metav1.Now()
 		others := slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-		n.Status.Conditions = append(others, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now})
+		n.Status.Conditions = append(
+			others,
+			corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now},
+		)
 		if err := c.Client.Status().Update(ctx, &n); !apierrors.IsConflict(err) {
 			return err
 		}

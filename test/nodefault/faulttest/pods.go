@@ -38,7 +38,10 @@ func (c *Cluster) CreateRunningPod(namespace, name, node string, changes ...func
 	if err := c.Client.Create(c.Context(), p); err != nil {
 		c.Fatal(err)
 	}
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	p.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
 	if err := c.Client.Status().Update(c.Context(), p); err != nil {
 		c.Fatal(err)
 	}
@@ -116,7 +119,10 @@ func (c *Cluster) CreatePDBAndAwaitPodCount(namespace, name string, minAvailable
 	least := intstr.FromInt32(minAvailable)
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		},
 	}
 	if err := c.Client.Create(c.Context(), b); err != nil {
 		c.Fatal(err)

@@ -179,7 +179,11 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start rabbitmq: %w", err)
 	}
-	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.checkAMQPHandshake)
+	err = backoff.Retry(
+		ctx,
+		backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound},
+		s.checkAMQPHandshake,
+	)
 	if err != nil {
 		log, _ := os.ReadFile(out.Name()) // it only improves the error
 		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, lastBytes(log, 2000))
