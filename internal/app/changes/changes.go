@@ -170,7 +170,7 @@ func (s SinkConfig) toClientConfig(common changeevent.Config) changeevent.Config
 	c.AllowHTTP = s.AllowHTTP
 	c.AllowAddresses = slices.Clone(s.AllowAddresses)
 	c.CAFile = s.CAFile
-	c.ProxyURL = s.ProxyURL
+	c.ProxyURL = s.ProxyURL.Reveal()
 
 	c.Actions = slices.Clone(s.Actions)
 	c.IncludeOptionalActions = s.IncludeOptionalActions

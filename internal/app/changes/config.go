@@ -49,10 +49,10 @@ type Default struct {
 	Actions                []string `key:"actions" env:"CHANGE_EVENTS_ACTIONS" doc:"Actions to send, such as cordon and uncordon (default: all but the optional actions)."`
 	IncludeOptionalActions bool     `key:"include_optional_actions" env:"CHANGE_EVENTS_INCLUDE_OPTIONAL_ACTIONS" doc:"Also send the optional actions override-detected and budget-exhausted."`
 
-	AllowHTTP      bool     `key:"allow_http" env:"CHANGE_EVENTS_ALLOW_HTTP" doc:"Allow a URL with plain http."`
-	AllowAddresses []string `key:"allow_addresses" env:"CHANGE_EVENTS_ALLOW_ADDRESSES" doc:"Private addresses and networks that a sink may have, such as 10.0.0.0/8."`
-	CAFile         string   `key:"ca_file" env:"CHANGE_EVENTS_CA_FILE" doc:"PEM file with the CA certificates for the sink (default: those of the system)."`
-	ProxyURL       string   `key:"proxy_url" env:"CHANGE_EVENTS_PROXY_URL" doc:"URL of the proxy (default: HTTPS_PROXY and NO_PROXY)."`
+	AllowHTTP      bool            `key:"allow_http" env:"CHANGE_EVENTS_ALLOW_HTTP" doc:"Allow a URL with plain http."`
+	AllowAddresses []string        `key:"allow_addresses" env:"CHANGE_EVENTS_ALLOW_ADDRESSES" doc:"Private addresses and networks that a sink may have, such as 10.0.0.0/8."`
+	CAFile         string          `key:"ca_file" env:"CHANGE_EVENTS_CA_FILE" doc:"PEM file with the CA certificates for the sink (default: those of the system)."`
+	ProxyURL       settings.Secret `key:"proxy_url" secret:"true" env:"CHANGE_EVENTS_PROXY_URL" doc:"URL of the proxy (default: HTTPS_PROXY and NO_PROXY)."`
 
 	Tuning
 }
@@ -82,10 +82,10 @@ type Target struct {
 	Actions                []string `key:"actions" doc:"Actions to send (default: all but the optional actions)."`
 	IncludeOptionalActions bool     `key:"include_optional_actions" doc:"Also send the optional actions."`
 
-	AllowHTTP      bool     `key:"allow_http" doc:"Allow a URL with plain http."`
-	AllowAddresses []string `key:"allow_addresses" doc:"Private addresses and networks that the sink may have."`
-	CAFile         string   `key:"ca_file" doc:"PEM file with the CA certificates for the sink."`
-	ProxyURL       string   `key:"proxy_url" doc:"URL of the proxy."`
+	AllowHTTP      bool            `key:"allow_http" doc:"Allow a URL with plain http."`
+	AllowAddresses []string        `key:"allow_addresses" doc:"Private addresses and networks that the sink may have."`
+	CAFile         string          `key:"ca_file" doc:"PEM file with the CA certificates for the sink."`
+	ProxyURL       settings.Secret `key:"proxy_url" secret:"true" doc:"URL of the proxy."`
 
 	Tuning
 }

@@ -135,8 +135,7 @@ func setOrRemoveContextKeys(c *yaml.Node, given map[string]string) {
 		case key == "oidc_scopes":
 			setList(c, key, strings.Split(given[key], ","))
 		case key == "insecure_skip_tls_verify":
-			setKey(c, key, given[key])
-			c.Content[len(c.Content)-1].Tag = "!!bool"
+			setKey(c, key, given[key]).Tag = "!!bool"
 		default:
 			setKey(c, key, given[key])
 		}
@@ -330,14 +329,17 @@ func findOrAddMapping(n *yaml.Node, key string) *yaml.Node {
 	return v
 }
 
-func setKey(n *yaml.Node, key, value string) {
+// setKey sets a key of a mapping to a text, and returns the node of the text.
+func setKey(n *yaml.Node, key, value string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if v := n.Content[i+1]; n.Content[i].Value == key {
 			v.SetString(value)
-			return
+			return v
 		}
 	}
-	n.Content = append(n.Content, stringNode(key), stringNode(value))
+	v := stringNode(value)
+	n.Content = append(n.Content, stringNode(key), v)
+	return v
 }
 
 func setList(n *yaml.Node, key string, values []string) {

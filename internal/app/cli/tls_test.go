@@ -100,6 +100,12 @@ func TestTLS(t *testing.T) {
 	if r = start("doctor"); !strings.Contains(r.stdout, "its certificate is not verified") {
 		t.Errorf("doctor says %q", r.stdout)
 	}
+	if r = start("config", "set-context", "test", "--insecure-skip-tls-verify=false"); r.code != CodeOK {
+		t.Errorf("verify again: exit code %d, %q", r.code, r.stderr)
+	}
+	if r = start("whoami"); r.code == CodeOK || !strings.Contains(r.stderr, "--ca-file") {
+		t.Errorf("the context does not verify the server: exit code %d, %q", r.code, r.stderr)
+	}
 	for flag, want := range map[string]string{
 		"--insecure-skip-tls-verify=false": "next:  give the certificate of its CA with --ca-file",
 		"--client-key=":                    "a client certificate needs its key",

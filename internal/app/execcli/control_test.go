@@ -237,11 +237,13 @@ func TestStopAndResume(t *testing.T) {
 	f.wantRun(f.asUser("alice", "exec", "end-stop"), cli.CodeOK, "the emergency stop was not active")
 	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "emergency stop active")
 	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "running executions are being cancelled", `the previous reason was "fire"`)
+	// A stop without the flag does not end the cancelling.
+	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=water"), cli.CodeOK, `the previous reason was "flood"`)
 	var m corev1.ConfigMap
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true", "by": "alice"}, m.Data); diff != "" {
+	if diff := cmp.Diff(map[string]string{"reason": "water", "cancel-running": "true", "by": "alice"}, m.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
 	nobody := map[string]string{"KUBECONFIG": kubeconfig(t, "somebody-without-roles")}

@@ -222,7 +222,7 @@ func SetRequesterAndCreate(
 
 // ActivateEmergencyStop activates the emergency stop of a namespace in the name of the person. If
 // it was active already, it replaces the reason and returns the earlier one, because a resume
-// must consider both. It names no person if the API server does not say who it is: a missing name
+// must consider both. It does not stop the cancelling of running executions. It names no person if the API server does not say who it is: a missing name
 // must not prevent a stop.
 func ActivateEmergencyStop(
 	ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool,
@@ -252,6 +252,9 @@ func ActivateEmergencyStop(
 	newData := map[string]any{v1alpha1.StopBy: nil} // removes the earlier user if this one is unknown
 	for key, value := range data {
 		newData[key] = value
+	}
+	if !cancelRunning {
+		delete(newData, v1alpha1.StopRunning) // the earlier stop may cancel running executions
 	}
 	patch := encodePatch(map[string]any{"data": newData})
 	return previousReason, true, c.Patch(ctx, existing, client.RawPatch(types.MergePatchType, patch))
