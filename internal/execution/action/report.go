@@ -103,7 +103,7 @@ func (w *attemptState) buildResult(err error) Result {
 		result.Code, result.Message = h.code, h.message
 		endedUnread := h.code == CodeDeadline || h.code == CodeCancelled || h.code == CodeTransient
 		if endedUnread && w.sender.unsure && !w.run.dry {
-			// The attempt ended before it read the target. Its result must not suggest that nothing was done.
+			// The attempt ended before it read the effect of a write. Its result must not suggest that nothing was done.
 			result.Changed = true
 			result.Message += "; the result of the last request is unknown: check the target before you retry"
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,8 +57,7 @@ func (s *stepSender) sendStepWithRetry(
 			s.unsure = false
 		} else if isTransient(err) {
 			s.lost = true
-			isUnsent := apierrors.IsTooManyRequests(err) || errors.Is(err, syscall.ECONNREFUSED)
-			s.unsure = s.unsure || !isUnsent
+			s.unsure = s.unsure || !isCertainlyNotDone(err)
 		}
 		return err
 	})
@@ -264,6 +263,16 @@ func isTransient(err error) bool {
 	}
 	code := status.Status().Code
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || apierrors.IsTimeout(err)
+}
+
+// isCertainlyNotDone reports whether the server cannot have done what it was asked: it was not reached, or refused the
+// request before it stored anything.
+func isCertainlyNotDone(err error) bool {
+	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
+		return true
+	}
+	unreachableWebhook := apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
+	return apierrors.IsTooManyRequests(err) || unreachableWebhook
 }
 
 // toHalt converts an API error to the error of the attempt.

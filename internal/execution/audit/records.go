@@ -40,7 +40,7 @@ const (
 )
 
 // Records returns the events of an execution, derived from its status and ordered by number. A
-// later status yields the same records and possibly more.
+// later status yields the same records and possibly more, but for the details of a decision that a later one replaced.
 //
 // A record is created only once its content is final: the decision of a policy after the checks,
 // the approvers after the decision. Times come from the status; an event without a time gets that
@@ -163,8 +163,9 @@ func (s *recordBuilder) addCheckRecords() {
 	switch decision := s.policyDecision(); {
 	case decision == nil:
 	case passed && !decision.Allowed:
-		// The status no longer has the first decision, which allowed the plan.
-		s.addRecord(seqPolicyDecided, PolicyDecided, at, Record{Outcome: OutcomeAllowed}, payloadObject{})
+		// The status no longer has the first decision, which allowed the plan. Only its details are missing here.
+		hash, policy := s.planAndPolicyHash()
+		s.addRecord(seqPolicyDecided, PolicyDecided, at, Record{Outcome: OutcomeAllowed, PolicyHash: policy, PlanHash: hash}, payloadObject{})
 	default:
 		s.addPolicyRecord(seqPolicyDecided, at, decision)
 	}
@@ -178,9 +179,9 @@ func (s *recordBuilder) addCheckRecords() {
 // addLaterDenialRecord adds the decision of policies that denied the plan after the checks had passed.
 func (s *recordBuilder) addLaterDenialRecord() {
 	decision := s.policyDecision()
-	_, over, passed := s.checksOutcome()
+	_, _, passed := s.checksOutcome()
 	deniedLater := passed && decision != nil && !decision.Allowed
-	if over && deniedLater && execution.IsFinal(s.ke.Status.Phase) {
+	if deniedLater && execution.IsFinal(s.ke.Status.Phase) {
 		s.addPolicyRecord(seqDeniedLater, s.at[v1alpha1.PhaseFailed], decision)
 	}
 }

@@ -115,7 +115,7 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 			check(ke, false)
 			fail(ke, v1alpha1.ReasonValidationError, 5)
 		}, []string{
-			asked, "2 policy_decided +2s " + controller + " Allowed//", "3 validated +2s " + controller + " Passed//plan-1",
+			asked, "2 policy_decided +2s " + controller + " Allowed//plan-1", "3 validated +2s " + controller + " Passed//plan-1",
 			"49 policy_decided +5s " + controller + " Denied//plan-1", "72 failed +5s " + controller + " Failed/validation_error/plan-1",
 		}},
 		"Invalid": {"the policy was not asked", func(ke *v1alpha1.KubernetesExecution) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -231,9 +232,9 @@ func joinReason(reason, message string) string {
 	return reason + ": " + message
 }
 
-// OtherAttempts is what attempts did before the one that ended a run. The zero value means that they changed nothing.
+// OtherAttempts is what the attempts did besides the one that ended a run. The zero value means that they changed nothing.
 type OtherAttempts struct {
-	Changed    bool // one changed the target
+	Changed    bool // one changed the target, or may have
 	ResultLost bool // one started and left no result
 }
 
@@ -247,27 +248,50 @@ func (o OtherAttempts) AddTo(failure *execution.Failure) *execution.Failure {
 		whole.Message = truncateMessage("another attempt started and its result is unknown: " + whole.Message)
 	case o.Changed:
 		whole.Detail = v1alpha1.DetailPartiallyExecuted
-		whole.Message = truncateMessage("another attempt changed the target: " + whole.Message)
+		whole.Message = truncateMessage("another attempt changed or may have changed the target: " + whole.Message)
 	}
 	return &whole
 }
 
-// otherAttempts returns what all attempts but the last one did. A Pod that is gone left no result.
+// otherAttempts returns what all attempts but the last one did.
 func (s *jobState) otherAttempts(last *attempt) (others OtherAttempts) {
-	var ended int32
-	for _, a := range s.attempts {
-		if a.over {
-			ended++
-		}
-		if a == last || !a.began {
-			continue
-		}
-		if a.result == nil {
-			others.ResultLost = true
-			continue
-		}
-		others.Changed = others.Changed || a.result.Changed
+	if s.dryRun {
+		return OtherAttempts{}
 	}
-	others.ResultLost = others.ResultLost || s.job.Status.Failed > ended
+	others.ResultLost = s.hasLostAttempts()
+	for _, a := range s.attempts {
+		switch {
+		case a == last || !a.began:
+		case a.result == nil:
+			others.ResultLost = true
+		default:
+			others.Changed = others.Changed || a.result.Changed
+		}
+	}
 	return others
+}
+
+// hasLostAttempts reports whether Pods of earlier attempts are gone, and their results with them. A Job counts its Pods
+// while they exist or later, and not those whose failure it ignores; each Pod has the number of all earlier ones.
+func (s *jobState) hasLostAttempts() bool {
+	present := len(s.attempts)
+	if int(s.job.Status.Failed) > present {
+		return true
+	}
+	if present == 0 {
+		return false
+	}
+	annotations := s.attempts[present-1].pod.Annotations
+	earlier := 0
+	for _, name := range []string{batchv1.JobIndexFailureCountAnnotation, batchv1.JobIndexIgnoredFailureCountAnnotation} {
+		count, _ := strconv.Atoi(annotations[name]) // the Job controller writes numbers
+		earlier += count
+	}
+	return earlier > present-1
+}
+
+// MayHaveStarted reports whether the action of a Job was started, or may have been by a Pod that is gone.
+func MayHaveStarted(j *batchv1.Job, pods []corev1.Pod) bool {
+	s := newJobState(j, pods, time.Time{})
+	return s.hasLostAttempts() || s.findLatest((*attempt).hasBegun) != nil
 }

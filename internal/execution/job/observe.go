@@ -50,12 +50,7 @@ type Observation struct {
 // Observe derives the state of a Job. pods are the Pods that the Job controls, including those that
 // are being deleted.
 func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
-	s := jobState{job: j, now: now, dryRun: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
-	for i := range pods {
-		s.attempts = append(s.attempts, newAttempt(j, &pods[i]))
-	}
-	slices.SortStableFunc(s.attempts, compareByCreation)
-
+	s := newJobState(j, pods, now)
 	observed := s.observeAttempts()
 	observed.Retries = s.countRetries()
 	observed.Started = s.firstStartTime()
@@ -63,6 +58,15 @@ func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
 		observed.Result.Attempt = max(observed.Result.Attempt, observed.Retries+1)
 	}
 	return observed
+}
+
+func newJobState(j *batchv1.Job, pods []corev1.Pod, now time.Time) *jobState {
+	s := &jobState{job: j, now: now, dryRun: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
+	for i := range pods {
+		s.attempts = append(s.attempts, newAttempt(j, &pods[i]))
+	}
+	slices.SortStableFunc(s.attempts, compareByCreation)
+	return s
 }
 
 // compareByCreation orders attempts by the creation of their Pods, which has a precision of a second.
@@ -272,7 +276,10 @@ func (s *jobState) neverStartedFailure(timedOut bool) *execution.Failure {
 		reason = v1alpha1.ReasonExecutionTimeout
 		why = fmt.Sprintf("it did not start within %s: %s", s.deadline(), why)
 	}
-	message := fmt.Sprintf("Pod %q: %s. Nothing was changed", latest.pod.Name, why)
+	message := fmt.Sprintf("Pod %q: %s", latest.pod.Name, why)
+	if !s.hasLostAttempts() {
+		message += ". Nothing was changed"
+	}
 	return s.newFailure(reason, v1alpha1.DetailExecutorUnavailable, message)
 }
 

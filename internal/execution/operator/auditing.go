@@ -118,7 +118,7 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	// action gets it before its first phase is written.
 	endedAndRecorded, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
-		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > auditGiveUpAfter {
+		if deleted && a.now().Sub(a.deletedOrBegunAt(ke)) > auditGiveUpAfter {
 			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit",
 				"execution", logKey(ke), "err", err)
 			return reconcile.Result{}, wrapFinalizerErrorUnlessGone(a.executions.SetFinalizer(ctx, ke, false))
@@ -144,11 +144,15 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 // isEndAwaited reports whether the controller may still store the end of a deleted execution. It may have begun long
 // after the deletion.
 func (a *auditReconciler) isEndAwaited(ke *v1alpha1.KubernetesExecution) bool {
-	since := ke.DeletionTimestamp.Time
-	if a.begunAt.After(since) {
-		since = a.begunAt
+	return mayHaveUnstoredEnd(ke) && a.now().Before(a.deletedOrBegunAt(ke).Add(deletionGracePeriod+deletedEndDelay))
+}
+
+// deletedOrBegunAt returns since when this process can deal with the deletion of an execution.
+func (a *auditReconciler) deletedOrBegunAt(ke *v1alpha1.KubernetesExecution) time.Time {
+	if deletedAt := ke.DeletionTimestamp.Time; deletedAt.After(a.begunAt) {
+		return deletedAt
 	}
-	return mayHaveUnstoredEnd(ke) && a.now().Before(since.Add(deletionGracePeriod+deletedEndDelay))
+	return a.begunAt
 }
 
 // markRecordedAndRemoveFinalizer sets the condition AuditRecorded and removes the finalizer.

@@ -257,14 +257,22 @@ func TestAuditWaitsForTheEndOfDeleted(t *testing.T) {
 	w.remove("a")
 	a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
 	a.begin.Do(func() {})
-	for after, kept := range map[time.Duration]bool{deletionGracePeriod: true, deletionGracePeriod + deletedEndDelay: false} {
-		w.now = w.get("a").DeletionTimestamp.Add(after)
-		a.begunAt = w.now.Add(-after)
+	for _, tc := range []struct {
+		deleted, began time.Duration // before now
+		kept           bool
+	}{
+		{deletionGracePeriod, deletionGracePeriod, true},
+		{deletionGracePeriod + deletedEndDelay, time.Hour, false},
+		{time.Hour, 0, true},
+		{time.Hour, deletionGracePeriod + deletedEndDelay, false},
+	} {
+		w.now = w.get("a").DeletionTimestamp.Add(tc.deleted)
+		a.begunAt = w.now.Add(-tc.began)
 		fault := w.fault
 		w.fault = func(string, bool) error { return errCrash } // it would remove the finalizer
 		_, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
-		if w.fault = fault; (err == nil) != kept {
-			t.Errorf("after %s the audit keeps it: %t, want %t", after, err == nil, kept)
+		if w.fault = fault; (err == nil) != tc.kept {
+			t.Errorf("deleted %s ago, begun %s ago: the audit keeps it: %t, want %t", tc.deleted, tc.began, err == nil, tc.kept)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -151,8 +150,7 @@ func (e *ending) endAfterDeletionGrace(ctx context.Context, state *reconcileStat
 	}
 	failure := execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s",
-			deletionGracePeriod, state.ke.Status.Target),
+		Message: "the execution was deleted, and its action did not stop in time: check " + state.ke.Status.Target,
 	}
 	e.running.storeRunResult(state, job.Observation{State: job.Failed, Failure: &failure})
 	return false, nil

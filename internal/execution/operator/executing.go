@@ -3,12 +3,10 @@ package operator
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -87,19 +85,22 @@ func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Obs
 	}
 
 	observed, err := r.runs.observeJob(ctx, j, state.now)
-	if err != nil || hasEnded(observed) {
+	if err != nil {
 		return observed, err
 	}
 	overdue := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
+	isOverdue := !state.now.Before(overdue)
 	switch {
-	case !state.now.Before(overdue):
-		return r.stopOverdueJob(ctx, state, j, overdue)
-	case state.ke.Spec.Cancel:
-		return r.cancelJob(ctx, state, j, observed)
+	case hasEnded(observed): // see below
+	case isOverdue:
+		observed, err = r.stopOverdueJob(ctx, state, j)
+	case state.ke.Spec.Cancel || isSuspensionRequested(j): // an emergency stop that cancelled it may be over
+		observed, err = r.cancelJob(ctx, state, j)
+	default:
+		state.requeueAt(overdue)
+		setSlowStartMessage(state, j, observed)
 	}
-	state.requeueAt(overdue)
-	setSlowStartMessage(state, j, observed)
-	return observed, nil
+	return withReasonOfStop(state.ke, observed, isOverdue), err
 }
 
 // deletedJobFailure is the failure of an action whose Job was deleted. The action is not repeated,
@@ -112,42 +113,6 @@ func deletedJobFailure(ke *v1alpha1.KubernetesExecution) *execution.Failure {
 			ke.Status.ExecutionResults.JobName, ke.Status.Target),
 	}
 }
-
-// stopOverdueJob stops a Job that Kubernetes did not stop at its deadline, and its Pods, which only a running Job
-// controller would stop. The Job counts as failed once its Pods have ended, or after a grace period.
-func (r *running) stopOverdueJob(
-	ctx context.Context, state *reconcileState, j *batchv1.Job, overdue time.Time,
-) (job.Observation, error) {
-	// The cache may be stale, in particular after an outage of the host cluster.
-	pods, err := r.runs.jobs.Pods(ctx, j, true)
-	if err != nil {
-		return job.Observation{}, err
-	}
-	observed := job.Observe(j, pods, state.now)
-	if hasEnded(observed) {
-		return observed, nil
-	}
-	if err := r.runs.suspendJob(ctx, j); err != nil {
-		return observed, err
-	}
-	if err := r.runs.stopPods(ctx, pods); err != nil {
-		return observed, err
-	}
-	if slices.ContainsFunc(pods, isPodActive) && state.now.Before(overdue.Add(overdueStopGrace)) {
-		state.requeueIn(time.Second)
-		return observed, nil
-	}
-	observed.State = job.Failed
-	observed.Failure = &execution.Failure{
-		Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. "+
-			"It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
-	}
-	return observed, nil
-}
-
-// overdueStopGrace is how long the Pods of an overdue Job may take to end.
-const overdueStopGrace = time.Minute
 
 // slowStartAfter is how long a Pod may take to start before the status shows the reason.
 const slowStartAfter = 30 * time.Second
@@ -174,57 +139,6 @@ func setSlowStartMessage(state *reconcileState, j *batchv1.Job, observed job.Obs
 		return
 	}
 	status.Message = action.TruncateText("the Pod of the action does not start: "+observed.Waiting, maxMessage)
-}
-
-// cancelJob stops the Pod of a Job and waits for its result. A Job without a Pod is suspended, so
-// that it creates none. The Job controller may have created one that is not in the cache yet, and not in the counts of
-// the Job: the Job has stopped when that controller reports it as suspended and no Pod is left.
-func (r *running) cancelJob(
-	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
-) (job.Observation, error) {
-	if observed.State == job.Running {
-		return observed, r.stopPodByDeadline(ctx, state, j, observed.Pod)
-	}
-	if err := r.runs.suspendJob(ctx, j); err != nil {
-		return observed, err
-	}
-	pods, err := r.runs.jobs.Pods(ctx, j, true)
-	if err != nil {
-		return observed, err
-	}
-	observed = job.Observe(j, pods, state.now)
-	if hasEnded(observed) {
-		return observed, nil
-	}
-	if !job.IsSuspended(j) || slices.ContainsFunc(pods, isPodActive) {
-		state.requeueIn(time.Second) // changes wake it; this covers a missed one
-		return job.Observation{}, nil
-	}
-	failure := cancelledFailure(state.ke)
-	if observed.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
-		failure = execution.Failure{
-			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s",
-				cancelledByText(state.ke), state.ke.Status.Target),
-		}
-	}
-	return job.Observation{State: job.Failed, Failure: &failure, Started: observed.Started}, nil
-}
-
-// isPodActive reports whether the container of a Pod runs or may still start.
-func isPodActive(pod corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
-// stopPodByDeadline stops a running Pod once.
-func (r *running) stopPodByDeadline(ctx context.Context, state *reconcileState, j *batchv1.Job, podName string) error {
-	pods, err := r.runs.jobs.Pods(ctx, j, false)
-	if err != nil {
-		return err
-	}
-	state.requeueIn(time.Second) // changes wake it; this covers a missed one
-	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return pod.Name != podName })
-	return r.runs.stopPods(ctx, pods)
 }
 
 // storeRunResult stores the result of a run. If the action failed, the execution ends.

@@ -190,6 +190,7 @@ func TestOverdueAsksTheHost(t *testing.T) {
 			r.runs.jobs = podless{storedJobs{w}}
 			w.now = w.now.Add(time.Hour)
 			w.must(t, r, "a")
+			w.must(t, r, "a") // the first stops it
 			if ke := w.get("a"); ke.Status.Phase != c.phase || ke.Status.ExecutionResults.Success != c.ended {
 				t.Errorf("it is %s: %s", ke.Status.Phase, ke.Status.Message)
 			}

@@ -231,6 +231,7 @@ func TestEnds(t *testing.T) {
 				w.edit("a", approve("bob"))
 				_, _ = w.reconcile(r, "a")
 				w.now = w.now.Add(time.Hour)
+				w.must(t, r, "a") // stops it
 			},
 			want: v1alpha1.ReasonExecutionTimeout, detail: v1alpha1.DetailResultUnknown, jobs: 1,
 		},

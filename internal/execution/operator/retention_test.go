@@ -32,6 +32,7 @@ func (forgetful) RecordDeletion(context.Context, *v1alpha1.KubernetesExecution, 
 func (w *fixture) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result {
 	t.Helper()
 	a := &auditReconciler{executions: storedExecutions{w}, auditor: by, log: r.log, now: r.now}
+	a.begin.Do(func() {}) // it began long ago
 	res, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -29,6 +29,19 @@ type runs struct {
 
 	launched sync.Map // UIDs of executions whose Job this process created
 	inline   sync.Map // inlineRun by UID: inline actions that this process has started or was about to start
+	stops    sync.Map // *jobStop by UID: Jobs that this process stops
+}
+
+// jobStop is what this process remembers of a Job that it stops.
+type jobStop struct {
+	since          time.Time   // when it began to stop the Job
+	mayHaveStarted atomic.Bool // a Pod may have acted and was deleted with its result
+}
+
+// rememberStop returns the stop of an execution's Job, which begins now unless it has begun before.
+func (r *runs) rememberStop(uid types.UID, now time.Time) *jobStop {
+	stored, _ := r.stops.LoadOrStore(uid, &jobStop{since: now})
+	return stored.(*jobStop) //nolint:forcetypeassert // nothing else is stored
 }
 
 // inlineRun is the state of an inline action, which only this process knows.
@@ -78,6 +91,7 @@ func (r *runs) getInlineRun(uid types.UID) (run inlineRun, known bool) {
 // forgetRuns drops the runs of an execution.
 func (r *runs) forgetRuns(uid types.UID) {
 	r.launched.Delete(uid)
+	r.stops.Delete(uid)
 	r.inline.Delete(uid)
 }
 
@@ -151,26 +165,10 @@ func dryRunTimeoutFailure(jobName string, started bool) *execution.Failure {
 }
 
 func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
-	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+	if isSuspensionRequested(j) {
 		return nil
 	}
 	return r.jobs.PatchSpec(ctx, j, map[string]any{"suspend": true})
-}
-
-// stopPods stops the Pods that have not ended, each once.
-func (r *runs) stopPods(ctx context.Context, pods []corev1.Pod) error {
-	for i := range pods {
-		pod := &pods[i]
-		deadline := pod.Spec.ActiveDeadlineSeconds
-		isStopped := !pod.DeletionTimestamp.IsZero() || deadline != nil && *deadline <= 1 // as StopPod sets it
-		if isStopped || !isPodActive(*pod) {
-			continue
-		}
-		if err := r.jobs.StopPod(ctx, pod); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // setTTLOfExecutionJobs sets a TTL on the Jobs of an execution, because their results are stored.

@@ -30,8 +30,10 @@ func TestCancelledWhileItsPodStarts(t *testing.T) {
 	w.create("a", "web", nil)
 	w.look(r)
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
-	w.must(t, r, "a")
-	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	for range 3 {
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	}
 
 	j := w.jobs[actionJobName(w.get("a"))]
 	addPendingPod(w, r, j)
@@ -67,6 +69,41 @@ func TestOverduePodIsStopped(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
 }
 
+// TestOverduePodReports verifies that an overdue run whose Pod ends when it is stopped has failed because of its timeout:
+// its runner only knows that it was cancelled.
+func TestOverduePodReports(t *testing.T) {
+	w := newFixture()
+	w.noJobController = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.look(r)
+	j := w.jobs[actionJobName(w.get("a"))]
+	j.CreationTimestamp = metav1.NewTime(w.now.Add(-jobTimeout(j) - jobOverdueAfter))
+	w.end("a", action.CodeCancelled)
+	w.must(t, r, "a")
+	if s := w.get("a").Status; s.Phase != v1alpha1.PhaseFailed || s.Reason != v1alpha1.ReasonExecutionTimeout {
+		t.Errorf("it is %s because of %s, want failed because of %s", s.Phase, s.Reason, v1alpha1.ReasonExecutionTimeout)
+	}
+}
+
+// TestEmergencyStopIsOver verifies that a run that an emergency stop suspended ends as cancelled, although the stop was
+// lifted before the Job controller reported the suspension.
+func TestEmergencyStopIsOver(t *testing.T) {
+	w := newFixture()
+	w.noJobController = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.look(r)
+	r.halted.Store(true)
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
+	r.halted.Store(false)
+	j := w.jobs[actionJobName(w.get("a"))]
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}
+	w.must(t, r, "a")
+	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
+}
+
 // TestDeletedLongBeforeTheController verifies that a Job that a killed controller started, and did not record, is
 // recorded although its execution was deleted long before the next controller began.
 func TestDeletedLongBeforeTheController(t *testing.T) {
@@ -79,7 +116,7 @@ func TestDeletedLongBeforeTheController(t *testing.T) {
 	}
 	w.create("a", "web", nil)
 	if _, err := w.reconcile(w.newReconciler(Config{Audited: true}), "a"); !errors.Is(err, errCrash) {
-		t.Logf("it was killed with %v", err)
+		t.Fatalf("it was killed with %v", err)
 	}
 	w.fault = func(string, bool) error { return nil }
 	name := actionJobName(w.get("a"))
