@@ -53,14 +53,10 @@ func (b *syncBed) measureIdleStatements(ctx context.Context, progress io.Writer)
 		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 		"GARDENER_MOCK_CREATE_TIME": "0s", "GARDENER_MOCK_UPDATE_TIME": "0s",
 	}
-	command := clusterworkerapp.NewCommand(
-		io.Discard,
-		io.Discard,
-		func(name string) (string, bool) { //nolint:contextcheck // it is given one below
-			value, ok := env[name]
-			return value, ok
-		},
-	)
+	command := clusterworkerapp.NewCommand(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
+		value, ok := env[name]
+		return value, ok
+	})
 	command.SetArgs([]string{})
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

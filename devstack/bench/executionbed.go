@@ -259,13 +259,8 @@ func (b *executionBed) startController(ctx context.Context, databaseURL string, 
 		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never", "--admission-policy-propagation-delay=10ms",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=0",
 	}, o.args...)
-	b.controller = exec.CommandContext(
-		context.WithoutCancel(ctx),
-		filepath.Join(b.dir, "execution-controller"),
-		args...) //nolint:gosec // our own program
-	b.controller.Env = append(
-		[]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + databaseURL, "LOG_FORMAT=json"},
-		o.env...)
+	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program
+	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + databaseURL, "LOG_FORMAT=json"}, o.env...)
 	b.controller.Stdout, b.controller.Stderr = logged, logged
 	if err := b.controller.Start(); err != nil {
 		return fmt.Errorf("start the controller: %w", err)

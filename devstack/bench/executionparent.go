@@ -53,10 +53,7 @@ func executionParentBench() bench {
 }
 
 func (b *executionBed) measureParentWakes(ctx context.Context) (ms []float64, err error) {
-	m, err := remediation.NewManager(
-		b.bed.Config(),
-		remediation.Options{Namespace: executor},
-	) //nolint:contextcheck // the manager is given one below
+	m, err := remediation.NewManager(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
 	if err != nil {
 		return nil, err
 	}

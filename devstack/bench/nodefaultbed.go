@@ -232,20 +232,10 @@ func (b *faultBed) startController(ctx context.Context) error {
 		return err
 	}
 	b.onStop(logged.Close)
-	controller := exec.CommandContext(
-		context.WithoutCancel(ctx),
-		filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
-		"--kubeconfig="+kubeconfig,
-		"--namespace="+nodefault.DefaultNamespace,
-		"--listen-address=127.0.0.1:0",
-		"--intake-auth-mode=file",
-		"--intake-token-file="+tokens,
-		"--metrics-bind-address=127.0.0.1:0",
-		"--health-probe-bind-address=127.0.0.1:0",
-		"--change-events-enabled",
-		"--change-events-endpoint="+b.sink.endpoint,
-		"--budget-max-percent=50",
-	)
+	controller := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
+		"--kubeconfig="+kubeconfig, "--namespace="+nodefault.DefaultNamespace, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--change-events-enabled", "--change-events-endpoint="+b.sink.endpoint,
+		"--budget-max-percent=50")
 	controller.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "LOG_FORMAT=json",
 		"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT=50", "NODE_FAULT_BUDGET_POOL_LABEL=" + poolLabel,

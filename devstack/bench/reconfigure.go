@@ -98,13 +98,7 @@ func startOperatorInBackground(ctx context.Context, host *rest.Config) (stop fun
 	if err != nil {
 		return nil, err
 	}
-	parts, live, err := sentinelapp.Operator{
-		Host:      host,
-		Namespace: metav1.NamespaceDefault,
-		Name:      benched,
-	}.BuildParts(
-		p,
-	) //nolint:contextcheck // it is given one below
+	parts, live, err := sentinelapp.Operator{Host: host, Namespace: metav1.NamespaceDefault, Name: benched}.BuildParts(p) //nolint:contextcheck // it is given one below
 	if err != nil {
 		return nil, err
 	}

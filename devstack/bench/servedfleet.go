@@ -178,10 +178,7 @@ func (f *servedFleet) appendResource(body []byte, i int) []byte {
 	body = append(slices.Grow(body, len(f.template)), f.template...)
 	item := body[start:]
 	var digits [12]byte
-	hex.Encode(
-		digits[:],
-		[]byte{byte(i >> 40), byte(i >> 32), byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)},
-	) //nolint:gosec // byte by byte
+	hex.Encode(digits[:], []byte{byte(i >> 40), byte(i >> 32), byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}) //nolint:gosec // byte by byte
 	for _, at := range f.ids {
 		copy(item[at:], digits[:])
 	}

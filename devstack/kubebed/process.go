@@ -37,11 +37,7 @@ type process struct {
 // to its thread, starts the child and waits for it.
 func launchProcess(path, dir string, args, env []string) (*process, error) {
 	name := filepath.Base(path)
-	logFile, err := os.OpenFile(
-		filepath.Join(dir, logFolder, name+".log"),
-		os.O_CREATE|os.O_WRONLY|os.O_APPEND,
-		0o600,
-	) //nolint:gosec // in the bed's folder
+	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
 	if err != nil {
 		return nil, err
 	}

@@ -172,14 +172,7 @@ func (n *rabbitNode) checkAMQP(ctx context.Context) error {
 
 // awaitCluster waits until the cluster has all servers.
 func (n *rabbitNode) awaitCluster(ctx context.Context, bin, mapper string) error {
-	cmd := exec.CommandContext(
-		ctx,
-		filepath.Join(bin, "rabbitmqctl"),
-		"await_online_nodes",
-		fmt.Sprint(brokerServers),
-		"--timeout",
-		fmt.Sprint(startBound.Seconds()),
-	) //nolint:gosec // our own arguments
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "rabbitmqctl"), "await_online_nodes", fmt.Sprint(brokerServers), "--timeout", fmt.Sprint(startBound.Seconds())) //nolint:gosec // our own arguments
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	env := n.env(mapper)
 	for _, key := range slices.Sorted(maps.Keys(env)) {

@@ -200,11 +200,7 @@ type program struct {
 // startProgram starts a program. It needs no parent-death signal: all others die with
 // process 1.
 func (n *Node) startProgram(path string, args ...string) error {
-	p := &program{
-		name: filepath.Base(path),
-		cmd:  exec.Command(path, args...),
-		done: make(chan struct{}),
-	} //nolint:gosec,noctx // it outlives the start
+	p := &program{name: filepath.Base(path), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec,noctx // it outlives the start
 	log, err := os.OpenFile(n.pathInNodeFolder(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -22,10 +22,7 @@ import (
 var CRD []byte
 
 // GroupVersion is the group and version of RemediationRequest.
-var GroupVersion = schema.GroupVersion{
-	Group:   "remediation.test.fleetloop.io",
-	Version: "v1alpha1",
-} //nolint:gochecknoglobals // by Kubernetes custom
+var GroupVersion = schema.GroupVersion{Group: "remediation.test.fleetloop.io", Version: "v1alpha1"} //nolint:gochecknoglobals // by Kubernetes custom
 
 // Kind is the kind of RemediationRequest, and Resource its name in URLs.
 const (

@@ -54,11 +54,7 @@ func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 	if !s.live {
 		return s, nil
 	}
-	file, err := os.OpenFile(
-		filepath.Join(logDir, "fleetloop.log"),
-		os.O_CREATE|os.O_APPEND|os.O_WRONLY,
-		0o600,
-	) //nolint:gosec // in the folder of our data
+	file, err := os.OpenFile(filepath.Join(logDir, "fleetloop.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // in the folder of our data
 	if err != nil {
 		return s, fmt.Errorf("open log file: %w", err)
 	}

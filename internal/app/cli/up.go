@@ -106,9 +106,7 @@ func completeUp(cmd *cobra.Command, args []string, toComplete string) ([]cobra.C
 	if ctx == nil {
 		ctx = context.Background() // cobra has no context if it was run without one
 	}
-	out, err := exec.CommandContext(ctx, path, append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)...).
-		Output()
-		//nolint:gosec // our own program
+	out, err := exec.CommandContext(ctx, path, append(append([]string{cobra.ShellCompRequestCmd}, args...), toComplete)...).Output() //nolint:gosec // our own program
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -49,12 +49,7 @@ func BuildParts(
 	e := &engine{cfg: cfg, stop: stopTimeout, log: p.Log, metrics: p.Metrics}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		sinks, err = changes.New(
-			cfg.sinksConfigWithDefaults(),
-			changeevent.SourceClusterWorker,
-			p,
-			changes.LeaveRetriesToSender,
-		) //nolint:contextcheck // the sinks outlive the call
+		sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
 		if err != nil {
 			return nil, nil, err
 		}

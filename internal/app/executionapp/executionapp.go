@@ -55,12 +55,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		sinks, err = changes.New(
-			cfg.toSinksConfig(),
-			changeevent.SourceExecutionController,
-			p,
-			changes.LeaveRetriesToSender,
-		) //nolint:contextcheck // the sinks outlive the call
+		sinks, err = changes.New(cfg.toSinksConfig(), changeevent.SourceExecutionController, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
 		if err != nil {
 			return nil, err
 		}

@@ -97,12 +97,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if a.sinks == nil {
-		a.sinks, err = changes.New(
-			cfg.toSinksConfig(),
-			source,
-			p,
-			changes.LeaveRetriesToSender,
-		) //nolint:contextcheck // the sinks outlive the call
+		a.sinks, err = changes.New(cfg.toSinksConfig(), source, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
 		if err != nil {
 			return nil, err
 		}

@@ -88,10 +88,7 @@ func draftPodRelease(ctx context.Context, c Client, s Subject, p *releaseParamet
 	}
 	d.steps = append(d.steps, relabel)
 	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
-	d.impact = v1alpha1.EstimatedImpact{
-		ResourcesAffected: int32(len(d.steps)),
-		Description:       "its Services and its controller select it again; the controller may delete a surplus Pod",
-	} //nolint:gosec // two at most
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller select it again; the controller may delete a surplus Pod"} //nolint:gosec // two at most
 	d.rollback, err = newRollbackInfo("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
 	return d, err
 }

@@ -22,11 +22,7 @@ const (
 )
 
 // markerPath is the path of the marker annotation in a JSON patch.
-var markerPath = "/metadata/annotations/" + strings.ReplaceAll(
-	v1alpha1.AnnotationLastExecution,
-	"/",
-	"~1",
-) //nolint:gochecknoglobals // a constant that Go has no way to write
+var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
 
 // addMarker adds the marker to the body of a merge patch, a strategic merge patch or a new object.
 // The marker is the UID of the execution, written in the same request.

@@ -41,7 +41,8 @@ type jobStop struct {
 // rememberStop returns the stop of an execution's Job, which begins now unless it has begun before.
 func (r *runs) rememberStop(uid types.UID, now time.Time) *jobStop {
 	stored, _ := r.stops.LoadOrStore(uid, &jobStop{since: now})
-	return stored.(*jobStop) //nolint:forcetypeassert // nothing else is stored
+	stop, _ := stored.(*jobStop) // nothing else is stored
+	return stop
 }
 
 // inlineRun is the state of an inline action, which only this process knows.

@@ -74,13 +74,7 @@ func (w *PageWalks[P]) FindPageStart(query QueryDigest, client string, page int,
 }
 
 // RecordPage records that a client received a page, with the start and the end of the page.
-func (w *PageWalks[P]) RecordPage(
-	query QueryDigest,
-	client string,
-	page int,
-	start, end P,
-	now time.Time,
-) { //nolint:revive // the arguments are the fields of one walk
+func (w *PageWalks[P]) RecordPage(query QueryDigest, client string, page int, start, end P, now time.Time) { //nolint:revive // the arguments are the fields of one walk
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := pageWalk[P]{client: client, page: page, start: start, end: end, seen: now}
@@ -112,11 +106,7 @@ func (w *PageWalks[P]) RecordPage(
 	q.walks[oldest] = seen
 }
 
-func asWalkedQuery[P comparable](
-	element any,
-) *walkedQuery[P] {
-	return element.(*walkedQuery[P])
-} //nolint:errcheck // nothing else is put in
+func asWalkedQuery[P comparable](element any) *walkedQuery[P] { return element.(*walkedQuery[P]) } //nolint:errcheck // nothing else is put in
 
 // evictLeastRecentQueryIfFull evicts the least recently used query if there are too many.
 func (w *PageWalks[P]) evictLeastRecentQueryIfFull() {

@@ -31,21 +31,13 @@ func registerPlatformConnector(s grpc.ServiceRegistrar, srv platformConnectorSer
 	}, srv)
 }
 
-func handleHealthEventOccurred(
-	srv any,
-	ctx context.Context,
-	decode func(any) error,
-	intercept grpc.UnaryServerInterceptor,
-) (any, error) { //nolint:revive // the signature is that of grpc.MethodHandler
+func handleHealthEventOccurred(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the signature is that of grpc.MethodHandler
 	in := new(datamodels.HealthEvents)
 	if err := decode(in); err != nil {
 		return nil, err
 	}
 	handle := func(ctx context.Context, req any) (any, error) {
-		return srv.(platformConnectorServer).HealthEventOccurredV1(
-			ctx,
-			req.(*datamodels.HealthEvents),
-		) //nolint:errcheck // both are what was registered and decoded
+		return srv.(platformConnectorServer).HealthEventOccurredV1(ctx, req.(*datamodels.HealthEvents)) //nolint:errcheck // both are what was registered and decoded
 	}
 	if intercept == nil {
 		return handle(ctx, in)

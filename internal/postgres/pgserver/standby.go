@@ -46,15 +46,8 @@ func copyAsStandby(ctx context.Context, dir string, primary *Server) (err error)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(
-		ctx,
-		program,
-		"--pgdata="+h.data,
-		"--dbname="+primary.urlForDatabase("postgres"), //nolint:gosec // our own arguments
-		"--write-recovery-conf",
-		"--wal-method=stream",
-		"--checkpoint=fast",
-	)
+	cmd := exec.CommandContext(ctx, program, "--pgdata="+h.data, "--dbname="+primary.urlForDatabase("postgres"), //nolint:gosec // our own arguments
+		"--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast")
 	cmd.Env = h.serverEnvironment()
 	cmd.Dir = "/"
 	cmd.SysProcAttr = h.newProcessAttributes(syscall.SIGKILL)

@@ -81,14 +81,7 @@ func (s *Server) buildWireResource(r *resource) wire {
 func (s *Server) newUUIDv7(now time.Time) string {
 	s.serial++
 	ms := now.UnixMilli()
-	return fmt.Sprintf(
-		"%08x-%04x-7%03x-8%03x-%012x",
-		uint32(ms>>16),
-		uint16(ms),
-		s.serial>>24&0xfff,
-		s.serial>>12&0xfff,
-		s.serial,
-	) //nolint:gosec // cut on purpose
+	return fmt.Sprintf("%08x-%04x-7%03x-8%03x-%012x", uint32(ms>>16), uint16(ms), s.serial>>24&0xfff, s.serial>>12&0xfff, s.serial) //nolint:gosec // cut on purpose
 }
 
 func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }

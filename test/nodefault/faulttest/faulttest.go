@@ -193,9 +193,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *kubebe
 func (c *Cluster) RunControllerCommand(args ...string) string {
 	c.Helper()
 	file := c.WriteTempFile("kubeconfig-of-a-person", kubebedtest.FormatKubeconfig(c, c.Host))
-	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).
-		CombinedOutput()
-		//nolint:gosec // our own program
+	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
 	}
