@@ -119,7 +119,11 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 	cmd, done := p.cmd, p.done
 	p.expected, p.held = true, hold
 	p.mu.Unlock()
-	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	err := cmd.Process.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) { // it ended by itself, which is recorded as an exit
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
 	began := time.Now()

@@ -100,9 +100,16 @@ func CheckRollbacks(_ Config, records []Record) Result {
 // CheckChangeEventsNotLost prove that it loses nothing.
 func CheckGracefulStops(cfg Config, records []Record) Result {
 	res := Result{Promise: "R11 graceful stop"}
+	exited := map[string]bool{} // processes that ended by themselves, until they are seen again
 	for _, r := range records {
+		switch {
+		case r.Exit != nil:
+			exited[r.Exit.Process] = true
+		case r.Usage != nil:
+			exited[r.Usage.Process] = false
+		}
 		s := r.Stop
-		if s == nil {
+		if s == nil || exited[s.Process] { // there was nothing to stop
 			continue
 		}
 		res.Checked++

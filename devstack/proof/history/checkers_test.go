@@ -401,3 +401,22 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// TestStopOfAnEndedProcess verifies that a process that had ended by itself is not judged by how it was stopped.
+func TestStopOfAnEndedProcess(t *testing.T) {
+	exit := Record{At: at(50), Exit: &Exit{Process: "sentinel-1", State: "exit status 1"}}
+	seen := Record{At: at(55), Usage: &Usage{Process: "sentinel-1"}}
+	stop := Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "exit status 1"}}
+	for name, tc := range map[string]struct {
+		records []Record
+		failed  int
+	}{
+		"Ended":      {[]Record{exit, stop}, 0},
+		"RunsAgain":  {[]Record{exit, seen, stop}, 1},
+		"NeverEnded": {[]Record{seen, stop}, 1},
+	} {
+		if got := CheckGracefulStops(Config{StopTimeout: time.Minute}, tc.records); len(got.Violations) != tc.failed {
+			t.Errorf("%s: the violations %q, want %d", name, got.Violations, tc.failed)
+		}
+	}
+}
