@@ -24,13 +24,15 @@ type Standby interface {
 
 // readFromStandby returns a handler that reads from the standby. If that fails it reads from the primary, so a refusal, such as
 // not found, is always that of the primary. Changes are read from the primary: their reader is one for all
-// watches, and a standby would delay every event.
+// watches, and a standby would delay every event. So are resources by their ids: a client that looks up a changed
+// resource must not get an earlier state than the change had.
 func (a *API) readFromStandby(h handler) handler {
 	if a.standby == nil {
 		return h
 	}
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		if asksForChanges(r.URL.Query()) || strings.Contains(r.Header.Get("Accept"), "event-stream") {
+		query := r.URL.Query()
+		if asksForChanges(query) || query.Has("ids") || strings.Contains(r.Header.Get("Accept"), "event-stream") {
 			return h(w, r, who)
 		}
 		answer, _ := w.(*observedResponse)

@@ -87,7 +87,7 @@ func testStandbyAnswersReads(f *replicatedFixture) {
 	token := f.createCluster("counted")
 	f.awaitReplayed(token)
 	paths := []string{
-		"clusters", "clusters?limit=5", "clusters?ids=" + id, "clusters/" + id, "clusters/" + id + "/statuses", "clusters/" + id + "/revisions", "clusters/" + id + "/nodepools",
+		"clusters", "clusters?limit=5", "clusters/" + id, "clusters/" + id + "/statuses", "clusters/" + id + "/revisions", "clusters/" + id + "/nodepools",
 		"clusters/" + id + "/sync", "clusters/sync", "schemas", v1.SummaryPath, v1.StuckPath, v1.ChangesPath, v1.ChangesPath + "?limit=1", v1.ChangeBucketsPath + "?since=1h",
 	}
 	onPrimary, onStandby := f.countReads("primary"), f.countReads("standby")
@@ -96,6 +96,8 @@ func testStandbyAnswersReads(f *replicatedFixture) {
 	}
 	wantEqual(f.T, "reads on the primary", onPrimary, f.countReads("primary"))
 	wantEqual(f.T, "reads on the standby", onStandby+float64(len(paths)), f.countReads("standby"))
+	f.do("GET", "clusters?ids="+id, nil).want(http.StatusOK)
+	wantEqual(f.T, "reads on the standby after a lookup", onStandby+float64(len(paths)), f.countReads("standby"))
 }
 
 // testCursorOfStandbyLosesNothing lists on the standby while a transaction is running that began before the newest

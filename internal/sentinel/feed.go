@@ -20,6 +20,7 @@ var (
 	errNoEnd     = errors.New("more changes are available but the cursor did not advance")
 	errSilent    = errors.New("the watch delivers no events; check for a proxy that buffers responses")
 	errStale     = errors.New("the watch sent no bookmark in time")
+	errNewCursor = errors.New("a full sweep has begun, the watch continues from its cursor")
 )
 
 // lastingWatch is the minimum life of a healthy watch. A watch that lived for longer resets the
@@ -82,6 +83,7 @@ func (f *feed) followChanges(ctx context.Context) error {
 		}
 		if err == nil {
 			rejections = 0
+			f.returnToCursorFromSweep()
 		}
 		f.recordFeedResult(ctx, err)
 		err = backoff.Sleep(ctx, f.delayUntilNextRead(begin, err))
@@ -96,6 +98,17 @@ func (f *feed) awaitCursorFromSweep(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// returnToCursorFromSweep moves the feed back to the cursor of a sweep that has begun since. The pages
+// of a sweep may be older than the changes that the feed has already read, because the API may read
+// them from a standby. The feed reads these changes again, and so corrects what the sweep overwrites.
+// It has read all changes up to now, so the cursor skips none.
+func (f *feed) returnToCursorFromSweep() {
+	select {
+	case f.cursor = <-f.follower.cursors:
+	default:
 	}
 }
 
@@ -180,7 +193,7 @@ func (f *feed) watchAndDecideChanges(ctx context.Context) (received bool) {
 	f.watchDisabled = false
 	begin := time.Now()
 	received, unavailable, err := f.watchUntilEnd(ctx)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errNewCursor) {
 		return received
 	}
 
@@ -270,6 +283,9 @@ func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error 
 		f.cursor = event.Cursor
 	}
 	f.recordFeedResult(ctx, nil)
+	if len(f.follower.cursors) > 0 {
+		return errNewCursor
+	}
 	return nil
 }
 

@@ -23,7 +23,8 @@ var errWithdrawn = errors.New("the API no longer offers a change cursor")
 // A follower learns of changes from the API, and uses its schedule index to find resources that are
 // due by age. It has three loops. Full sweeps fill the index and correct errors in it. The feed
 // reads changes. The polls look up the resources that are due. The feed has the newest data: the
-// other loops may have asked before a change.
+// other loops may have asked before a change, and a sweep may read pages that are older than the
+// request. The feed therefore reads the changes since the beginning of each sweep again.
 type follower struct {
 	sentinel *Sentinel
 	mode     Mode
@@ -228,7 +229,7 @@ func endsSweep(err error) bool {
 }
 
 // sendCursorToFeed gives the feed the cursor of a sweep's first page: changes after it may be
-// missing from the sweep. A feed that has a cursor ignores it.
+// missing from the sweep.
 func (f *follower) sendCursorToFeed(_ source.Page, envelope source.Envelope) error {
 	if envelope.Cursor == "" {
 		return errWithdrawn

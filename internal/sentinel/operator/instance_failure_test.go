@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
@@ -255,6 +256,60 @@ func TestFailureWhileAnotherWaits(t *testing.T) {
 			t.Errorf("%d clients of the broker run, want 1", n)
 		}
 	})
+}
+
+// TestWaitingReplacesFailedOne checks that a waiting configuration comes into force although the failed
+// sentinel cannot be started again.
+func TestWaitingReplacesFailedOne(t *testing.T) {
+	errGone := errors.New("the certificate is gone")
+	cases := map[string]func(*operator.InstanceDeps, *atomic.Bool){
+		"Open": func(d *operator.InstanceDeps, fails *atomic.Bool) {
+			open := d.OpenAPI
+			d.OpenAPI = func(api sentinel.API) (operator.FleetAPI, error) {
+				if api.Endpoint == fleetA && fails.Load() {
+					return nil, errGone
+				}
+				return open(api)
+			}
+		},
+		"Start": func(d *operator.InstanceDeps, fails *atomic.Bool) {
+			join := d.NewGroup
+			d.NewGroup = func() (operator.ReplicaGroup, error) {
+				if fails.Load() {
+					return nil, errGone
+				}
+				return join()
+			}
+		},
+	}
+	for name, fail := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fails atomic.Bool
+				r := newInstanceRig(t, func(d *operator.InstanceDeps) { fail(d, &fails) })
+				r.brokers.SetAway(brokerB, true)
+				r.Apply(newWantedConfig(1, func(s *sentinelconfig.Settings) { s.Sharding.Mode = v1alpha1.ShardingAuto }))
+				pass(2 * time.Second)
+				r.Apply(newWantedConfig(2, onFleet(fleetB), onBroker(brokerB)))
+				pass(5 * time.Second)
+				if s := r.wantState(t, 1, "", ""); s.Pending == nil {
+					t.Fatal("the second configuration does not wait")
+				}
+				fails.Store(true)
+				r.fleet.SetPanic(fleetA, true)
+				pass(time.Second)
+				r.brokers.SetAway(brokerB, false)
+				pass(time.Minute)
+				r.wantState(t, 2, "", "")
+				if err := r.Ready(); err != nil {
+					t.Errorf("not ready: %v", err)
+				}
+				if n := r.brokers.Running(brokerA); n != 0 {
+					t.Errorf("%d clients of the old broker run, want none", n)
+				}
+			})
+		})
+	}
 }
 
 // TestInstanceOpensLater checks that a connection that cannot be created is retried.

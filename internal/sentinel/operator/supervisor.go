@@ -333,11 +333,15 @@ func (v *supervisor) restartFailedOrApplyWanted(ctx context.Context) {
 	p, err := openOrReuseConnections(ctx, &v.instance.deps, r.wanted, nil)
 	if err != nil {
 		v.scheduleRestart(ctx, err)
-		return
+	} else {
+		v.replaceSentinelOrRestartOld(ctx, p)
 	}
-	v.replaceSentinelOrRestartOld(ctx, p)
-	if wanted != nil && wanted != r.wanted && !v.instance.current.broken {
+	switch {
+	case wanted == nil || wanted == r.wanted:
+	case !v.instance.current.broken:
 		v.retry.Reset(connectPatience)
+	case !reflect.DeepEqual(wanted.Settings, r.wanted.Settings):
+		v.applyWantedOrRecordRefusal(ctx) // it may start although the failed one does not
 	}
 }
 

@@ -26,7 +26,7 @@ type holdings struct {
 
 	mu       sync.Mutex
 	attempts map[uint64]int // in progress, by the hash of the id
-	changed  chan struct{}  // closed and replaced when the share changes
+	changed  chan struct{}  // closed and replaced when the share changes or comes back
 
 	// released receives a value when an attempt for a resource outside the share has ended.
 	released chan struct{}
@@ -83,13 +83,16 @@ func (h *holdings) isInShareIgnoringExpiry(idHash uint64) bool {
 	return held.until > 0 && held.share.containsHash(idHash)
 }
 
-// extendUntil sets how long the current share is owned.
+// extendUntil sets how long the current share is owned. If it had expired, the member owned nothing
+// for a while, and the waiters of nextChange are notified.
 func (h *holdings) extendUntil(until time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	held := *h.held.Load()
-	held.until = until
-	h.held.Store(&held)
+	before := h.held.Load()
+	h.held.Store(&holding{share: before.share, until: until})
+	if h.now() >= before.until {
+		h.notifyChange()
+	}
 }
 
 // setHoldingAndNotify replaces the share, and notifies the waiters of nextChange.
@@ -97,6 +100,11 @@ func (h *holdings) setHoldingAndNotify(next holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held.Store(&next)
+	h.notifyChange()
+}
+
+// notifyChange notifies the waiters of nextChange. The caller holds the lock.
+func (h *holdings) notifyChange() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -113,7 +121,7 @@ func (h *holdings) hasNoAttemptOutsideShare() bool {
 	return true
 }
 
-// nextChange returns a channel that is closed when the share changes.
+// nextChange returns a channel that is closed when the share changes, or comes back after it expired.
 func (h *holdings) nextChange() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

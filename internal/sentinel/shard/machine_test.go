@@ -204,6 +204,29 @@ func TestHoldingsAllocateNothing(t *testing.T) {
 	}
 }
 
+// TestExpiredShareComesBack: a process that was stopped while its lease was written may find its
+// share expired, and then gets it back. Whoever dropped resources meanwhile learns of that.
+func TestExpiredShareComesBack(t *testing.T) {
+	t.Parallel()
+	now := 7 * time.Second
+	h := newHoldings(func() time.Duration { return now })
+	h.setHoldingAndNotify(holding{share: newRendezvousShare("a", nil), until: 8 * time.Second})
+	changed := h.nextChange()
+	h.extendUntil(8 * time.Second)
+	select {
+	case <-changed:
+		t.Error("a share that has not expired has changed")
+	default:
+	}
+	now = 9 * time.Second
+	h.extendUntil(14 * time.Second)
+	select {
+	case <-changed:
+	default:
+		t.Error("the share came back unnoticed")
+	}
+}
+
 // TestReadyByTheClock: a loop that is held up does not make a member ready
 // whose time has run out.
 func TestReadyByTheClock(t *testing.T) {

@@ -39,6 +39,9 @@ const indexShards = 256
 // reads pages that may be older than what the feed has reported meanwhile, and a lookup may be
 // overtaken as well. If it is unclear which source is right, the earlier time wins: one unnecessary
 // lookup costs a request, a missing one leaves a resource without events.
+//
+// A lookup must contain what the feed reported before its request. A page of a sweep may lack that:
+// then the feed must report it once more, after the sweep has begun.
 type DueIndex struct {
 	clock dueClock
 	seeds [3]maphash.Seed // of the slot of an id, and of both halves of its hash
