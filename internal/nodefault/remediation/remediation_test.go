@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,6 +198,7 @@ func TestCancel(t *testing.T) {
 	}{
 		"Written":  {"nothing was asked for yet", func(w *fixture) { w.step() }, 0},
 		"Asked":    {"the provider has not been asked", func(w *fixture) { w.settle() }, 0},
+		"Waiting":  {"the provider has not begun, and would later", func(w *fixture) { w.settle(); w.sending() }, 0},
 		"Accepted": {"the machine reboots: what happens to it is told", func(w *fixture) { w.settle(); w.accepted() }, 1},
 	}
 	for name, tc := range cases {
@@ -218,6 +220,36 @@ func TestCancel(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestCancelOfAStaleObject verifies that Cancel does not delete a request that is accepted after it
+// was read.
+func TestCancelOfAStaleObject(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, Config{}, faults.RemedyReboot)
+	w.settle()
+	w.sending()
+	inner, ok := w.client.(client.WithWatch)
+	if !ok {
+		t.Fatal("the client is another")
+	}
+	var once sync.Once
+	get := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		once.Do(w.accepted)
+		return err
+	}
+	w.r.actions.client = interceptor.NewClient(inner, interceptor.Funcs{Get: get})
+	if err := w.r.Cancel(t.Context(), w.stored, "a person has uncordoned the node", w.now); !apierrors.IsConflict(err) {
+		t.Fatalf("got %v, want a conflict", err)
+	}
+	if err := w.r.Cancel(t.Context(), w.stored, "a person has uncordoned the node", w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.current() // fails if it was deleted
+	if w.r.BlocksRelease(w.stored) {
+		t.Errorf("it is %+v", w.stored.Remediation)
 	}
 }
 
