@@ -130,6 +130,10 @@ func (r *Remediator) Step(
 		}
 		return r.beginAttemptOrEndExhausted(in, 0), nil
 	}
+	if node == nil && current.State != faults.RemedyRunning && r.BlocksRelease(status) {
+		endAttempt(current, faults.RemedyFailed, "the node was deleted", now) // nothing is left to test
+		return 0, nil
+	}
 	switch current.State {
 	case faults.RemedyRunning:
 		if current.ObjectKind == kindVerification {

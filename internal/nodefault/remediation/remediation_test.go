@@ -303,6 +303,37 @@ func TestVerification(t *testing.T) {
 	}
 }
 
+// TestReplacedBeforeItsVerification verifies that nothing waits for the test of a node that was
+// replaced, whether it has failed its test or not begun it.
+func TestReplacedBeforeItsVerification(t *testing.T) {
+	t.Parallel()
+	for name, tested := range map[string]bool{"Rebooted": false, "FailedItsTest": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fail := verifier(func(string) (Verdict, error) { return Verdict{Done: true, Message: "no GPU"}, nil })
+			w := newFixture(t, Config{Verifier: fail}, faults.RemedyReboot)
+			w.settle()
+			w.accepted()
+			w.boots()
+			w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+			w.settle()
+			w.stored.DesiredActions = nil
+			if tested {
+				w.stored.HealthySince = &metav1.Time{Time: w.now}
+			}
+			w.settle()
+			if !w.r.BlocksRelease(w.stored) {
+				t.Fatalf("it could have been released: %+v", w.stored.Remediation)
+			}
+			w.node.UID = "another-uid"
+			w.settle()
+			if m := w.stored.Remediation; w.r.BlocksRelease(w.stored) || m.State != faults.RemedyFailed || m.Message != "the node was deleted" {
+				t.Errorf("it is %q, busy %t: %q", m.State, w.r.BlocksRelease(w.stored), m.Message)
+			}
+		})
+	}
+}
+
 // TestObjectName verifies that names are valid, and unique for each node, session and
 // attempt, regardless of the length of the node's name.
 func TestObjectName(t *testing.T) {
