@@ -52,6 +52,9 @@ func (r *Remediator) createOrFollowAttemptAction(
 	if current.PreviousBootID == "" {
 		current.PreviousBootID = a.bootIDBeforeReboot(in.node)
 	}
+	if d := a.status.Deadline; d != nil && current.Deadline.Time.Before(d.Add(slack)) {
+		current.Deadline = metav1.NewTime(d.Add(slack)) // the action began long after the attempt
+	}
 	done, succeeded, failureReason := a.endState()
 	switch {
 	case done && succeeded:
@@ -71,6 +74,10 @@ func (r *Remediator) createOrFollowAttemptAction(
 	current.Message = nodefault.TruncateText(a.status.Message, maxText)
 	return min(r.cfg.Poll, max(time.Second, current.Deadline.Sub(in.now))), nil
 }
+
+// slack is how long an action is followed after the deadline of the janitor, which reports first,
+// with a more precise error.
+const slack = 5 * time.Minute
 
 // maxText limits messages and reasons, in bytes.
 const maxText = 512

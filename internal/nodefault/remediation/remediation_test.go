@@ -334,6 +334,28 @@ func TestReplacedBeforeItsVerification(t *testing.T) {
 	}
 }
 
+// TestJanitorBeganLate verifies that a request is followed until the deadline of the janitor, which
+// may have begun long after the attempt, for example because another action ran on the node.
+func TestJanitorBeganLate(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, Config{}, faults.RemedyReboot)
+	w.settle()
+	a := w.current()
+	a.status.Deadline = &metav1.Time{Time: w.now.Add(50 * time.Minute)}
+	w.says(a, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+	w.now = w.now.Add(46 * time.Minute)
+	w.settle()
+	w.current() // fails if it was deleted
+	if m := w.stored.Remediation; m.State != faults.RemedyRunning || len(w.created) != 1 {
+		t.Errorf("it is %q: %q; created %v", m.State, m.Message, w.created)
+	}
+	w.now = w.now.Add(10 * time.Minute)
+	w.step()
+	if m := w.stored.Remediation; m.State != faults.RemedyFailed {
+		t.Errorf("it is still %q: %q", m.State, m.Message)
+	}
+}
+
 // TestObjectName verifies that names are valid, and unique for each node, session and
 // attempt, regardless of the length of the node's name.
 func TestObjectName(t *testing.T) {
