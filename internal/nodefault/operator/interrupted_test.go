@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
@@ -56,5 +58,36 @@ func TestReleaseDuringARepair(t *testing.T) {
 	}
 	if again := w.faults[sick].Status; again.Session == first.Session || again.Remediation == nil {
 		t.Errorf("no other session began: %q after %q, %+v", again.Session, first.Session, again.Remediation)
+	}
+}
+
+// A failingJudge evaluates no rule.
+type failingJudge struct{}
+
+func (failingJudge) Decide(*corev1.Node, []v1alpha1.Fault, time.Time) (nodefault.Verdict, error) {
+	return nodefault.Verdict{Unsure: true}, errors.New("no such key")
+}
+
+// TestRulesFailDuringADrain verifies that a drain is cancelled, so that it holds no drain slot, while
+// the rules cannot be evaluated, and that it begins again in the same session.
+func TestRulesFailDuringADrain(t *testing.T) {
+	w := newFixture(t)
+	r := w.newReconciler(wide(), false)
+	w.join(sick)
+	w.pods[sick] = 5
+	w.report(sick, "xid")
+	for st := w.faults[sick]; st.Status.Drain == nil; st = w.faults[sick] {
+		w.look(r, sick)
+	}
+	session, working := w.faults[sick].Status.Session, r.rules
+	r.rules = failingJudge{}
+	w.rest(func() *reconciler { return r })
+	if st := w.faults[sick].Status; st.Drain.State != v1alpha1.DrainCancelled || !w.nodes[sick].Spec.Unschedulable {
+		t.Errorf("the drain is %s, the node cordoned: %t", st.Drain.State, w.nodes[sick].Spec.Unschedulable)
+	}
+	r.rules = working
+	w.rest(func() *reconciler { return r })
+	if st := w.faults[sick].Status; st.Session != session || st.Drain.State != v1alpha1.DrainCompleted {
+		t.Errorf("in session %q after %q, the drain is %s", st.Session, session, st.Drain.State)
 	}
 }

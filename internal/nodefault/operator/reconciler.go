@@ -170,7 +170,7 @@ func (r *reconciler) reconcileNodeOnce(
 
 	// Drain and repair the node. A cancelled drain is recorded with the data of the session, so
 	// before Settle, which may end the session.
-	if reason, cancels := cancelReason(step.Why); cancels {
+	if reason, cancels := drainCancelReason(step, verdict); cancels {
 		r.drain.Cancel(status, reason, s.now)
 	}
 	step.Settle(status)
@@ -317,6 +317,17 @@ func cancelReason(why quarantine.Situation) (reason string, cancels bool) {
 		// Actions in progress continue.
 	}
 	return "", false
+}
+
+// drainCancelReason is cancelReason for a drain. While the rules do not tell whether the drain is
+// still required, it would keep its drain slot without progress, so it ends until they do.
+func drainCancelReason(step quarantine.Step, verdict nodefault.Verdict) (reason string, cancels bool) {
+	reason, cancels = cancelReason(step.Why)
+	required := nodefault.RequiresAction(verdict.DesiredActions) && !verdict.DesiredActions.DryRun
+	if !cancels && verdict.Unsure && !required && !step.Act {
+		return "the rules could not be evaluated", true
+	}
+	return reason, cancels
 }
 
 // shortestDelay returns the shortest delay. Zero and drain.Never mean no delay.
