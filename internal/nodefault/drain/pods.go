@@ -111,7 +111,7 @@ func (c Config) planPod(node *corev1.Node, drainStart metav1.Time, pod *corev1.P
 	case rule.Mode == ModeSkip,
 		eviction.IsMirrorPod(pod),
 		eviction.IsFinished(string(pod.Status.Phase)),
-		isDaemonSetPodToleratingTaints(pod, node):
+		isDaemonSetPodAllowedToRun(pod, node):
 		plan.action = leavePod
 	case pod.DeletionTimestamp != nil:
 		plan.action = awaitEnd
@@ -141,15 +141,15 @@ func (plan podPlan) waitOrLeave(t Treatment, blockedBy, message string) podPlan 
 	return plan
 }
 
-// isDaemonSetPodToleratingTaints reports whether a DaemonSet would recreate a pod on this node
-// despite the taints of the node.
-func isDaemonSetPodToleratingTaints(pod *corev1.Pod, node *corev1.Node) bool {
+// isDaemonSetPodAllowedToRun reports whether a pod belongs to a DaemonSet and the taints of its node let
+// it run. Without a NoExecute taint it does, and it may report the recovery of the node.
+func isDaemonSetPodAllowedToRun(pod *corev1.Pod, node *corev1.Node) bool {
 	if eviction.DaemonSetOf(pod) == "" {
 		return false
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+		if taint.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
 		tolerated := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {

@@ -87,6 +87,11 @@ func TestActions(t *testing.T) {
 			}}},
 			want: want{action: leavePod},
 		},
+		"DaemonSetNoSchedule": {
+			reason: "such a taint stops no running pod, and the monitor that reports the recovery may be one",
+			pod:    corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("DaemonSet")}, Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "fault", Value: "gpu"}}}},
+			want:   want{action: leavePod},
+		},
 		"DaemonSetIntolerant": {
 			reason: "it does not come back, as it does not tolerate the fault",
 			pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("DaemonSet")}, Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{

@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
@@ -56,6 +59,40 @@ func TestLateReport(t *testing.T) {
 	apply(t, s, last)
 	wantFaults(t, c, node)
 	wantEnd(t, c, node, last)
+}
+
+// TestNewerReportMeanwhile verifies that a report does not overwrite a newer one that another replica stores between the
+// read and the write of a batch, before its first or its second change.
+func TestNewerReportMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, change := range []int{1, 2} {
+		c := newClient(t)
+		other := newFaultStore(t, c)
+		node := createNode(t, c)
+		apply(t, other, withAge(newFaultReport(node, "GPU/2"), 4*time.Minute), withAge(newFaultReport(node, "GPU/3"), 4*time.Minute))
+		over := withAge(asHealthy(newFaultReport(node, "GPU/3")), time.Minute)
+		changes := 0
+		meddling := interceptor.NewClient(c, interceptor.Funcs{Apply: func(ctx context.Context, w client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			if changes++; changes == change {
+				if err := other.Apply(ctx, []nodefault.Report{over}); err != nil {
+					t.Error(err)
+				}
+			}
+			return w.Apply(ctx, o, opts...)
+		}})
+		worse := func(f *v1alpha1.Fault) { f.Message = "worse" }
+		late := []nodefault.Report{
+			withAge(newFaultReport(node, "GPU/2", worse), 2*time.Minute), withAge(newFaultReport(node, "GPU/3", worse), 2*time.Minute),
+		}
+		errs := intake.SplitReportErrors(newFaultStore(t, meddling).Apply(t.Context(), late), len(late))
+		if errs[0] != nil || !errors.Is(errs[1], intake.ErrOutdated) {
+			t.Errorf("before change %d: %v, want nil and %v", change, errs, intake.ErrOutdated)
+		}
+		if got := getNodeFault(t, c, node).Spec.Faults; len(got) != 1 || got[0].Entity != "GPU/2" || got[0].Message != "worse" {
+			t.Errorf("before change %d: faults %+v, want the worse one of GPU/2", change, got)
+		}
+		wantEnd(t, c, node, over)
+	}
 }
 
 func wantEnd(t *testing.T, c client.Client, node string, last nodefault.Report) {

@@ -141,6 +141,7 @@ func (s *FaultStore) applyReportsOnce(
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
+	nf.Name = node
 	from := nodeState{faults: nf.Spec.Faults, ended: nf.Spec.EndedFaults}
 	to, errs := applyReports(from, reports, time.Now())
 	var removed []v1alpha1.Fault
@@ -150,7 +151,7 @@ func (s *FaultStore) applyReportsOnce(
 		failed = append(failed, writeFailure{f, ErrFull})
 	}
 	for _, c := range diffStates(from, to) {
-		err := s.writeChange(ctx, node, nf.UID, c)
+		err := s.writeChange(ctx, &nf, c)
 		if invalid := invalidErrorOrNil(err); invalid != nil {
 			failed = append(failed, writeFailure{c.id, invalid})
 			continue
@@ -165,9 +166,10 @@ func (s *FaultStore) applyReportsOnce(
 	return errs, nil
 }
 
-// writeChange writes or removes one fault.
-func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID, c faultChange) error {
-	applied, err := s.applyChange(ctx, node, uid, c)
+// writeChange writes or removes one fault of an object, unless the object has changed since it was read. It sets nf to the
+// stored object, so that the next change can follow.
+func (s *FaultStore) writeChange(ctx context.Context, nf *v1alpha1.NodeFault, c faultChange) error {
+	err := s.applyChange(ctx, nf, c)
 	if err != nil && strings.Contains(err.Error(), "field not declared in schema") {
 		s.warnOldCRD.Do(func() {
 			s.deps.Log.WarnContext(
@@ -178,24 +180,23 @@ func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID
 			)
 		})
 		c = c.withoutTimes()
-		applied, err = s.applyChange(ctx, node, uid, c)
+		err = s.applyChange(ctx, nf, c)
 	}
 	if c.fault != nil {
 		return err
 	}
-	return s.removeFaultIfStillPresent(ctx, applied, c, err)
+	return s.removeFaultIfStillPresent(ctx, nf, c, err)
 }
 
-// applyChange applies the fault and its end as their field manager, and returns the stored object.
-func (s *FaultStore) applyChange(
-	ctx context.Context, node string, uid types.UID, c faultChange,
-) (applied *unstructured.Unstructured, err error) {
+// applyChange applies the fault and its end as their field manager, and sets nf to the stored object.
+func (s *FaultStore) applyChange(ctx context.Context, nf *v1alpha1.NodeFault, c faultChange) error {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
-	object.SetName(node)
-	if uid != "" {
-		object.SetUID(uid) // fail if the object was created or deleted since it was read
-	}
+	object.SetName(nf.Name)
+	// Fail if the object was changed, deleted or created again since it was read. Another replica may have stored a newer
+	// report about the same fault.
+	object.SetUID(nf.UID)
+	object.SetResourceVersion(nf.ResourceVersion)
 	spec := v1alpha1.NodeFaultSpec{}
 	if c.fault != nil {
 		spec.Faults = []v1alpha1.Fault{*c.fault}
@@ -205,12 +206,16 @@ func (s *FaultStore) applyChange(
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
 	if err != nil {
-		return nil, fmt.Errorf("encode fault: %w", err)
+		return fmt.Errorf("encode fault: %w", err)
 	}
 	if len(content) > 0 {
 		object.Object["spec"] = content
 	}
-	return object, s.applyAsManagerOfFault(ctx, object, c.id)
+	if err := s.applyAsManagerOfFault(ctx, object, c.id); err != nil {
+		return err
+	}
+	*nf = v1alpha1.NodeFault{}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, nf)
 }
 
 // applyAsManagerOfFault applies an object, and sets it to the stored object.
@@ -223,24 +228,14 @@ func (s *FaultStore) applyAsManagerOfFault(
 
 // removeFaultIfStillPresent removes what is left of a fault after an apply without it, and returns the error of both.
 func (s *FaultStore) removeFaultIfStillPresent(
-	ctx context.Context, applied *unstructured.Unstructured, c faultChange, applyErr error,
+	ctx context.Context, nf *v1alpha1.NodeFault, c faultChange, applyErr error,
 ) error {
-	var nf v1alpha1.NodeFault
-	switch {
-	case applyErr == nil:
-		applyErr = runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf)
-	case apierrors.IsInvalid(applyErr):
-		// If another manager has edited the last fault, its removal leaves a null list,
-		// which the schema rejects.
-		applyErr = s.deps.Live.Get(ctx, types.NamespacedName{Name: applied.GetName()}, &nf)
-		if apierrors.IsNotFound(applyErr) {
-			return nil
-		}
-	}
-	if applyErr != nil {
+	// If another manager has edited the last fault, its removal leaves a null list, which the
+	// schema rejects. The object is then still as it was read.
+	if applyErr != nil && !apierrors.IsInvalid(applyErr) {
 		return applyErr
 	}
-	return s.removeFaultOwnedByOthers(ctx, &nf, c)
+	return s.removeFaultOwnedByOthers(ctx, nf, c)
 }
 
 // removeFaultOwnedByOthers removes a fault that remains after its manager has released it, and replaces an end that
@@ -250,10 +245,12 @@ func (s *FaultStore) removeFaultOwnedByOthers(ctx context.Context, nf *v1alpha1.
 	if findFaultByKey(nf.Spec.Faults, c.id) == nil && isEnded {
 		return nil
 	}
-	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(other v1alpha1.Fault) bool {
+	nf.Spec.Faults = slices.DeleteFunc(slices.Clone(nf.Spec.Faults), func(other v1alpha1.Fault) bool {
 		return nodefault.KeyOf(other) == nodefault.KeyOf(c.id)
 	})
-	nf.Spec.EndedFaults = slices.DeleteFunc(nf.Spec.EndedFaults, func(e v1alpha1.EndedFault) bool { return isEndOf(e, c.id) })
+	nf.Spec.EndedFaults = slices.DeleteFunc(slices.Clone(nf.Spec.EndedFaults), func(e v1alpha1.EndedFault) bool {
+		return isEndOf(e, c.id)
+	})
 	if c.end != nil {
 		nf.Spec.EndedFaults = append(nf.Spec.EndedFaults, *c.end)
 	}

@@ -3,6 +3,7 @@ package janitor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
@@ -234,6 +236,26 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("%s: it was asked for after all", tc.reason)
 			}
 		})
+	}
+}
+
+// TestOptedOutWhileWaiting verifies that an action that waits at the provider ends without being sent
+// once its node is opted out.
+func TestOptedOutWhileWaiting(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	node := w.addNode(nil)
+	w.provider.answer = func(Request) error { return &WaitingError{Message: "a person has to"} }
+	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
+	w.want(o, "Unknown/Sending", waiting, "a person has to")
+	optOut := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, faults.LabelOptOut, faults.OptedOut)
+	if err := w.client.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, optOut)); err != nil {
+		t.Fatal(err)
+	}
+	w.provider.answer = func(Request) error { return nil }
+	w.want(w.look(o), failed, failed, "forbids actions on it")
+	if len(w.provider.asked) > 0 || w.provider.withdrawn[o.GetUID()] != 1 {
+		t.Errorf("it was sent %d times and withdrawn %d times", len(w.provider.asked), w.provider.withdrawn[o.GetUID()])
 	}
 }
 

@@ -84,9 +84,16 @@ func (m *machineProvider) requestRemediation(ctx context.Context, found *unstruc
 	if found.GetAnnotations()[annotationMachineRequest] == string(key) {
 		return nil
 	}
+	return m.patchAnnotations(ctx, found, map[string]any{m.cfg.RebootAnnotation: "", annotationMachineRequest: key})
+}
+
+// patchAnnotations sets annotations of a Machine, and removes those with the value nil.
+func (m *machineProvider) patchAnnotations(
+	ctx context.Context, found *unstructured.Unstructured, annotations map[string]any,
+) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": found.GetUID(), "resourceVersion": found.GetResourceVersion(), // does not overwrite another request
-		"annotations": map[string]string{m.cfg.RebootAnnotation: "", annotationMachineRequest: string(key)},
+		"annotations": annotations,
 	}})
 	if err != nil {
 		return fmt.Errorf("annotate Machine %s: %w", machineReference(found), err)
@@ -151,6 +158,25 @@ func (m *machineProvider) findMachineByAnnotations(
 		return nil, permanentf("Machine %s/%s belongs to node %q, not to %q", namespace, name, of, node.Name)
 	}
 	return found, nil
+}
+
+// Withdraw removes the annotation that requests the reboot, unless it belongs to another request. A
+// termination cannot be withdrawn.
+func (m *machineProvider) Withdraw(ctx context.Context, r Request) error {
+	if r.Action == ActionTerminate || r.Node == nil {
+		return nil
+	}
+	found, err := m.findMachineByAnnotations(ctx, r.Node)
+	var permanent *PermanentError
+	switch {
+	case apierrors.IsNotFound(err), errors.As(err, &permanent):
+		return nil // no Machine is annotated
+	case err != nil:
+		return err
+	case found.GetAnnotations()[annotationMachineRequest] != string(r.Key):
+		return nil
+	}
+	return m.patchAnnotations(ctx, found, map[string]any{m.cfg.RebootAnnotation: nil})
 }
 
 func machineReference(machineObject *unstructured.Unstructured) string {

@@ -121,6 +121,46 @@ func TestMachineReboot(t *testing.T) {
 	c.wantState(r, reference, StateFailed)
 }
 
+// TestMachineIsWithdrawn verifies that a withdrawn reboot is not left on the Machine, where it would
+// happen later, and that the request of another key stays.
+func TestMachineIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.add("m", "n")
+	withdrawer, ok := c.p.(Withdrawer)
+	if !ok {
+		t.Fatal("it cannot withdraw")
+	}
+	r := c.of(ActionReboot, "m")
+	reference, err := c.p.Start(t.Context(), r)
+	wantAnswer(t, reference, err, "accepted", c.ns+"/m/")
+	another := r
+	another.Key = "another"
+	unmanaged := newRequest(ActionReboot, "n")
+	for _, tc := range []struct {
+		reason string
+		r      Request
+		asked  bool
+	}{
+		{"another request may still be executed", another, true},
+		{"a node without a Machine has no request", unmanaged, true},
+		{"a Machine that is gone has no request", c.of(ActionReboot, "gone"), true},
+		{"it must not happen later", r, false},
+		{"it is withdrawn already", r, false},
+	} {
+		if err := withdrawer.Withdraw(t.Context(), tc.r); err != nil {
+			t.Errorf("%s: %v", tc.reason, err)
+		}
+		m, err := c.machines.Get(t.Context(), "m", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, asked := m.GetAnnotations()["cluster.x-k8s.io/remediate-machine"]; asked != tc.asked {
+			t.Errorf("%s: the Machine has %v", tc.reason, m.GetAnnotations())
+		}
+	}
+}
+
 // TestMachineTerminate verifies that a termination deletes the Machine and is done when
 // it is gone, after its finalizers and regardless of a new Machine of that name.
 func TestMachineTerminate(t *testing.T) {

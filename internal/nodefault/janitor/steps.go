@@ -263,6 +263,9 @@ func (r *reconciler) sendRequestAndApplyOutcome(ctx context.Context, s *reconcil
 		message := fmt.Sprintf("node %q was deleted", s.spec.NodeName)
 		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, message)
 	}
+	if reason := r.cfg.exclusionReason(s.node); reason != "" {
+		return r.withdrawAndEndActionInStatus(ctx, s, v1alpha1.ReasonFailed, reason)
+	}
 	callCtx, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
 	reference, err := r.kind.provider.Start(callCtx, s.providerRequest(r.kind))

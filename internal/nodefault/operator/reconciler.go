@@ -170,7 +170,7 @@ func (r *reconciler) reconcileNodeOnce(
 
 	// Drain and repair the node. A cancelled drain is recorded with the data of the session, so
 	// before Settle, which may end the session.
-	if reason, cancels := cancelReason(step.Why); cancels {
+	if reason, cancels := drainCancelReason(step, verdict); cancels {
 		r.drain.Cancel(status, reason, s.now)
 	}
 	step.Settle(status)
@@ -279,13 +279,14 @@ func isQuarantined(why quarantine.Situation) bool {
 }
 
 // cancelAdvanceOrRecordRemedy continues the remedies of a node. Without step.Act no remedy
-// starts, and a running one continues to its end. If a person has overridden the quarantine or
-// opted the node out, the remedy is cancelled.
+// starts, and a running one continues to its end. If a person has overridden the quarantine,
+// released the node or opted it out, the remedy is cancelled.
 func (r *reconciler) cancelAdvanceOrRecordRemedy(
 	ctx context.Context, s *reconcileState, step quarantine.Step,
 ) (after time.Duration, err error) {
 	status := &s.fault.Status
-	if step.Why == quarantine.Overridden || step.Why == quarantine.OptedOut {
+	unwanted := step.Why == quarantine.Overridden || step.Why == quarantine.OptedOut || step.Why == quarantine.Released
+	if unwanted {
 		reason, _ := cancelReason(step.Why)
 		if err := r.remedy.Cancel(ctx, status, reason, s.now); err != nil {
 			return 0, err
@@ -306,7 +307,9 @@ func cancelReason(why quarantine.Situation) (reason string, cancels bool) {
 		return "the node was opted out", true
 	case quarantine.Gone:
 		return "the node was deleted", true
-	case quarantine.Recovering, quarantine.Released, quarantine.Held:
+	case quarantine.Released:
+		return "the node was released", true
+	case quarantine.Recovering, quarantine.Held:
 		return "the node is healthy again", true
 	case quarantine.Observing:
 		return "no rule requires the action any more", true
@@ -314,6 +317,17 @@ func cancelReason(why quarantine.Situation) (reason string, cancels bool) {
 		// Actions in progress continue.
 	}
 	return "", false
+}
+
+// drainCancelReason is cancelReason for a drain. While the rules do not tell whether the drain is
+// still required, it would keep its drain slot without progress, so it ends until they do.
+func drainCancelReason(step quarantine.Step, verdict nodefault.Verdict) (reason string, cancels bool) {
+	reason, cancels = cancelReason(step.Why)
+	required := nodefault.RequiresAction(verdict.DesiredActions) && !verdict.DesiredActions.DryRun
+	if !cancels && verdict.Unsure && !required && !step.Act {
+		return "the rules could not be evaluated", true
+	}
+	return reason, cancels
 }
 
 // shortestDelay returns the shortest delay. Zero and drain.Never mean no delay.

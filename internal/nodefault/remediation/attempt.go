@@ -52,6 +52,9 @@ func (r *Remediator) createOrFollowAttemptAction(
 	if current.PreviousBootID == "" {
 		current.PreviousBootID = a.bootIDBeforeReboot(in.node)
 	}
+	if d := a.status.Deadline; d != nil && current.Deadline.Time.Before(d.Add(slack)) {
+		current.Deadline = metav1.NewTime(d.Add(slack)) // the action began long after the attempt
+	}
 	done, succeeded, failureReason := a.endState()
 	switch {
 	case done && succeeded:
@@ -60,7 +63,7 @@ func (r *Remediator) createOrFollowAttemptAction(
 		endAttempt(current, faults.RemedyFailed, failureReason, in.now)
 		return 0, nil
 	case !in.now.Before(current.Deadline.Time):
-		if err := r.actions.delete(ctx, current); err != nil {
+		if err := r.actions.delete(ctx, current, a); err != nil {
 			return 0, err
 		}
 		reason := fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s",
@@ -71,6 +74,10 @@ func (r *Remediator) createOrFollowAttemptAction(
 	current.Message = nodefault.TruncateText(a.status.Message, maxText)
 	return min(r.cfg.Poll, max(time.Second, current.Deadline.Sub(in.now))), nil
 }
+
+// slack is how long an action is followed after the deadline of the janitor, which reports first,
+// with a more precise error.
+const slack = 5 * time.Minute
 
 // maxText limits messages and reasons, in bytes.
 const maxText = 512
@@ -251,12 +258,17 @@ func (s *actionStore) existsByDryRunCreate(
 	return false, fmt.Errorf("look for %s %q: %w", current.ObjectKind, current.ObjectName, err)
 }
 
-// delete deletes the object of an attempt that has timed out, so that it is not
-// executed later.
-func (s *actionStore) delete(ctx context.Context, current *faults.RemediationStatus) error {
+// delete deletes the object of an attempt, so that it is not executed later. An object that has
+// changed since it was read is kept, because its request may be accepted by now.
+func (s *actionStore) delete(ctx context.Context, current *faults.RemediationStatus, read *action) error {
 	o := newEmptyRebootOrTerminateNode(current.ObjectKind)
 	o.SetName(current.ObjectName)
-	if err := s.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
+	var unchanged client.Preconditions
+	if read != nil {
+		uid, version := read.GetUID(), read.GetResourceVersion()
+		unchanged = client.Preconditions{UID: &uid, ResourceVersion: &version}
+	}
+	if err := s.client.Delete(ctx, o, unchanged); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %q: %w", current.ObjectKind, current.ObjectName, err)
 	}
 	return nil
@@ -322,6 +334,11 @@ func actionKindFor(remedy faults.Remedy) string {
 		return v1alpha1.KindTerminate
 	}
 	return v1alpha1.KindReboot
+}
+
+// isAccepted reports whether the provider has accepted the request.
+func (a *action) isAccepted() bool {
+	return meta.IsStatusConditionTrue(a.status.Conditions, v1alpha1.ConditionSignalSent)
 }
 
 // mayHaveBeenSent reports whether the provider has accepted the request, or may have.

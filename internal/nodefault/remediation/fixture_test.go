@@ -212,6 +212,12 @@ func (w *fixture) accepted() {
 	w.says(w.current(), v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 }
 
+// sending sets the condition of a request that the provider has not accepted yet.
+func (w *fixture) sending() {
+	w.Helper()
+	w.says(w.current(), v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, "Sending")
+}
+
 func (w *fixture) ends(status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	a := w.current()

@@ -130,6 +130,10 @@ func (r *Remediator) Step(
 		}
 		return r.beginAttemptOrEndExhausted(in, 0), nil
 	}
+	if node == nil && current.State != faults.RemedyRunning && r.BlocksRelease(status) {
+		endAttempt(current, faults.RemedyFailed, "the node was deleted", now) // nothing is left to test
+		return 0, nil
+	}
 	switch current.State {
 	case faults.RemedyRunning:
 		if current.ObjectKind == kindVerification {
@@ -166,7 +170,8 @@ func (r *Remediator) needsVerification(current *faults.RemediationStatus) bool {
 
 // Cancel cancels the attempt in progress because it is no longer wanted, for example
 // after a person has uncordoned the node. A request that the provider has not accepted
-// yet is deleted. An accepted request continues, but its end is not awaited.
+// yet is deleted, also if it waits at the provider. An accepted request continues, but its
+// end is not awaited.
 func (r *Remediator) Cancel(
 	ctx context.Context, status *faults.NodeFaultStatus, reason string, now time.Time,
 ) error {
@@ -176,8 +181,8 @@ func (r *Remediator) Cancel(
 	}
 	if current.ObjectKind != kindVerification {
 		a, err := r.actions.get(ctx, current)
-		if err == nil && (a == nil || !a.mayHaveBeenSent()) { // the cache may be stale
-			err = r.actions.delete(ctx, current)
+		if err == nil && (a == nil || !a.isAccepted()) { // the cache may be stale
+			err = r.actions.delete(ctx, current, a)
 		}
 		if err != nil {
 			return err

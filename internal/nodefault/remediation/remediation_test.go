@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,6 +198,7 @@ func TestCancel(t *testing.T) {
 	}{
 		"Written":  {"nothing was asked for yet", func(w *fixture) { w.step() }, 0},
 		"Asked":    {"the provider has not been asked", func(w *fixture) { w.settle() }, 0},
+		"Waiting":  {"the provider has not begun, and would later", func(w *fixture) { w.settle(); w.sending() }, 0},
 		"Accepted": {"the machine reboots: what happens to it is told", func(w *fixture) { w.settle(); w.accepted() }, 1},
 	}
 	for name, tc := range cases {
@@ -218,6 +220,36 @@ func TestCancel(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestCancelOfAStaleObject verifies that Cancel does not delete a request that is accepted after it
+// was read.
+func TestCancelOfAStaleObject(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, Config{}, faults.RemedyReboot)
+	w.settle()
+	w.sending()
+	inner, ok := w.client.(client.WithWatch)
+	if !ok {
+		t.Fatal("the client is another")
+	}
+	var once sync.Once
+	get := func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		once.Do(w.accepted)
+		return err
+	}
+	w.r.actions.client = interceptor.NewClient(inner, interceptor.Funcs{Get: get})
+	if err := w.r.Cancel(t.Context(), w.stored, "a person has uncordoned the node", w.now); !apierrors.IsConflict(err) {
+		t.Fatalf("got %v, want a conflict", err)
+	}
+	if err := w.r.Cancel(t.Context(), w.stored, "a person has uncordoned the node", w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.current() // fails if it was deleted
+	if w.r.BlocksRelease(w.stored) {
+		t.Errorf("it is %+v", w.stored.Remediation)
 	}
 }
 
@@ -268,6 +300,59 @@ func TestVerification(t *testing.T) {
 				t.Errorf("asked for %v", asked)
 			}
 		})
+	}
+}
+
+// TestReplacedBeforeItsVerification verifies that nothing waits for the test of a node that was
+// replaced, whether it has failed its test or not begun it.
+func TestReplacedBeforeItsVerification(t *testing.T) {
+	t.Parallel()
+	for name, tested := range map[string]bool{"Rebooted": false, "FailedItsTest": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fail := verifier(func(string) (Verdict, error) { return Verdict{Done: true, Message: "no GPU"}, nil })
+			w := newFixture(t, Config{Verifier: fail}, faults.RemedyReboot)
+			w.settle()
+			w.accepted()
+			w.boots()
+			w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+			w.settle()
+			w.stored.DesiredActions = nil
+			if tested {
+				w.stored.HealthySince = &metav1.Time{Time: w.now}
+			}
+			w.settle()
+			if !w.r.BlocksRelease(w.stored) {
+				t.Fatalf("it could have been released: %+v", w.stored.Remediation)
+			}
+			w.node.UID = "another-uid"
+			w.settle()
+			if m := w.stored.Remediation; w.r.BlocksRelease(w.stored) || m.State != faults.RemedyFailed || m.Message != "the node was deleted" {
+				t.Errorf("it is %q, busy %t: %q", m.State, w.r.BlocksRelease(w.stored), m.Message)
+			}
+		})
+	}
+}
+
+// TestJanitorBeganLate verifies that a request is followed until the deadline of the janitor, which
+// may have begun long after the attempt, for example because another action ran on the node.
+func TestJanitorBeganLate(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, Config{}, faults.RemedyReboot)
+	w.settle()
+	a := w.current()
+	a.status.Deadline = &metav1.Time{Time: w.now.Add(50 * time.Minute)}
+	w.says(a, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+	w.now = w.now.Add(46 * time.Minute)
+	w.settle()
+	w.current() // fails if it was deleted
+	if m := w.stored.Remediation; m.State != faults.RemedyRunning || len(w.created) != 1 {
+		t.Errorf("it is %q: %q; created %v", m.State, m.Message, w.created)
+	}
+	w.now = w.now.Add(10 * time.Minute)
+	w.step()
+	if m := w.stored.Remediation; m.State != faults.RemedyFailed {
+		t.Errorf("it is still %q: %q", m.State, m.Message)
 	}
 }
 
