@@ -40,7 +40,7 @@ type Source struct {
 	Topics []string
 	// Follow passes on the events after the cursor of the subscription, or from now on, until ctx or
 	// the stream ends. Soon after its start it passes an event with its cursor. It returns ErrExpired
-	// if the cursor is too old.
+	// if the cursor is too old, and ErrToken if the session must end.
 	Follow func(ctx context.Context, s Subscription, emit func(StreamEvent) error) error
 }
 
@@ -69,9 +69,11 @@ var ErrExpired = errors.New("the cursor has expired")
 
 const (
 	bookmarkEvery = 4 * time.Second
-	followAgain   = time.Second // after a source has failed
 	maxStreams    = 2000
 )
+
+// followPolicy returns the delays after a source has failed.
+func followPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second} }
 
 var errNoSession = errors.New("the session has ended")
 
@@ -218,29 +220,40 @@ func (m *streamMerger) currentPerson() Person {
 // without a cursor is a reset.
 func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source, topics []string, cursor string) {
 	needsReset := cursor == ""
+	failures := 0 // since the last event
 	forward := func(e StreamEvent) error {
 		isReset := needsReset && e.Cursor != ""
 		if e.Cursor != "" {
 			cursor, needsReset = e.Cursor, false
 		}
+		failures = 0
 		return m.queueEvent(ctx, sourceEvent{StreamEvent: e, source: source, reset: isReset})
 	}
 	for {
-		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, forward)
+		hadCursor := cursor != ""
+		who := m.currentPerson()
+		err := source.Follow(ctx, Subscription{Who: who, Topics: topics, Cursor: cursor}, forward)
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, ErrToken) { // then reloadSession ends the stream, or has a newer token
+			err = errors.Join(err, m.console.endSessionWithToken(ctx, m.sessionID, who.Token))
+		}
 		if errors.Is(err, ErrExpired) {
 			cursor, needsReset = "", true
-			continue
+			if hadCursor {
+				continue
+			}
 		}
 		if m.queueEvent(ctx, sourceEvent{source: source, lost: true}) != nil {
 			return
 		}
 		m.console.log.DebugContext(ctx, "stream of a page interrupted, connecting again", "stream", source.Name, "err", err)
-		if backoff.Sleep(ctx, followAgain) != nil {
+		retryAfter, _ := backoff.RetryAfter(err)
+		if backoff.Sleep(ctx, followPolicy().Delay(failures)+min(retryAfter, backoff.MaxRetryAfter)) != nil {
 			return
 		}
+		failures++
 	}
 }
 

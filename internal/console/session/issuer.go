@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -34,8 +35,8 @@ type Issuer struct {
 	cfg    IssuerConfig
 	client *http.Client
 
-	mu       sync.Mutex
-	provider *oidc.Provider
+	discovery singleflight.Group
+	provider  atomic.Pointer[oidc.Provider] // nil until the issuer is discovered
 }
 
 var errIncomplete = errors.New("the sign-in oidc needs the URL of the issuer and a client ID (CONSOLE_OIDC_ISSUER, CONSOLE_OIDC_CLIENT_ID)")
@@ -51,20 +52,28 @@ func NewIssuer(cfg IssuerConfig, transport http.RoundTripper) (*Issuer, error) {
 	return &Issuer{cfg: cfg, client: &http.Client{Transport: transport, Timeout: requestTimeout}}, nil
 }
 
-// discoverProviderOnce returns the endpoints and keys of the issuer.
+// discoverProviderOnce returns the endpoints and keys of the issuer. Requests at the same time share one discovery, which
+// requestTimeout limits.
 func (i *Issuer) discoverProviderOnce(ctx context.Context) (*oidc.Provider, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.provider != nil {
-		return i.provider, nil
+	if p := i.provider.Load(); p != nil {
+		return p, nil
 	}
-	// The keys outlive the request that discovered them.
-	p, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, err)
+	discovered := i.discovery.DoChan("", func() (any, error) {
+		// The keys outlive the request that discovered them.
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), i.client), i.cfg.URL)
+		if err != nil {
+			return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, err)
+		}
+		i.provider.Store(p)
+		return p, nil
+	})
+	select {
+	case result := <-discovered:
+		p, _ := result.Val.(*oidc.Provider)
+		return p, result.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, context.Cause(ctx))
 	}
-	i.provider = p
-	return p, nil
 }
 
 func (i *Issuer) oauthConfig(provider *oidc.Provider, redirectURL string) *oauth2.Config {
@@ -106,10 +115,7 @@ func (i *Issuer) ExchangeCode(ctx context.Context, redirectURL, code, nonce, pkc
 	return i.selectTokens(t, id, raw), nil
 }
 
-var (
-	errNoIDToken = errors.New("the issuer sent no ID token")
-	errNonce     = errors.New("the ID token belongs to another sign-in")
-)
+var errNonce = errors.New("the ID token belongs to another sign-in")
 
 // RefreshTokens implements RefreshFunc.
 func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens Tokens, err error) {
@@ -126,7 +132,7 @@ func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens
 	}
 	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
-		return Tokens{}, errors.Join(ErrRefused, err)
+		return Tokens{Refresh: t.RefreshToken}, err
 	}
 	return i.selectTokens(t, id, raw), nil
 }
@@ -136,7 +142,7 @@ func (i *Issuer) extractAndVerifyIDToken(
 ) (idToken *oidc.IDToken, rawIDToken string, err error) {
 	rawIDToken, ok := token.Extra("id_token").(string)
 	if !ok {
-		return nil, "", errNoIDToken
+		return nil, "", ErrNoIDToken
 	}
 	idToken, err = provider.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), rawIDToken)
 	if err != nil {

@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -198,6 +200,73 @@ func TestIssuerRefresh(t *testing.T) {
 	if _, err = f.issuer.RefreshTokens(t.Context(), "secret-refresh-8"); err == nil || errors.Is(err, session.ErrRefused) {
 		t.Errorf("while the issuer is away: %v", err)
 	}
+}
+
+// TestIssuerRefreshWithoutBearer covers an issuer that has replaced the refresh token, but sends no usable ID token.
+func TestIssuerRefreshWithoutBearer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*consoletest.Issuer)
+		err    error
+	}{
+		"NoKeys":    {func(i *consoletest.Issuer) { i.KeyFailures = 1 }, nil},
+		"NoIDToken": {func(i *consoletest.Issuer) { i.NoIDToken = true }, session.ErrNoIDToken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			tc.change(f.provider)
+			got, err := f.issuer.RefreshTokens(t.Context(), "secret-refresh-0")
+			if err == nil || errors.Is(err, session.ErrRefused) || tc.err != nil && !errors.Is(err, tc.err) {
+				t.Errorf("got the error %v", err)
+			}
+			if want := (session.Tokens{Refresh: "secret-refresh-1"}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			f.provider.NoIDToken = false
+			if got, err = f.issuer.RefreshTokens(t.Context(), got.Refresh); err != nil || got.Bearer == "" {
+				t.Errorf("the second time: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// hangingTransport answers no request before it ends.
+type hangingTransport struct{ asked chan struct{} }
+
+func (h hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.asked <- struct{}{}
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
+// TestDiscoveryHangs covers that a request which has ended does not wait for the discovery of another one, and that
+// all others share it.
+func TestDiscoveryHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := hangingTransport{make(chan struct{}, 10)}
+		issuer, err := session.NewIssuer(session.IssuerConfig{URL: "https://login.example.com", ClientID: consoletest.ClientID}, transport)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		discover := func(ctx context.Context, most time.Duration) {
+			_, err := issuer.BuildAuthURL(ctx, "", "", "", "")
+			if err == nil || time.Since(began) > most {
+				t.Errorf("after %s, want at most %s: %v", time.Since(began), most, err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { discover(t.Context(), 10*time.Second) })
+		}
+		synctest.Wait()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		discover(ended, 0)
+		all.Wait()
+		if n := len(transport.asked); n != 1 {
+			t.Errorf("the issuer was asked %d times", n)
+		}
+	})
 }
 
 func TestNewRefuses(t *testing.T) {
