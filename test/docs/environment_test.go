@@ -46,11 +46,26 @@ func start(t *testing.T, env environment) running {
 	return running{}
 }
 
+// newServerDir returns a folder that the database's user can pass through, also as root. In a closed one, the
+// database would be elsewhere and outlive the test.
+func newServerDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fleetloop-docs-") //nolint:usetesting // t.TempDir is closed to that user
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // startUp runs fleetloop up with a demo, and waits until a cluster of its fleet
 // is Ready.
 func startUp(t *testing.T, args ...string) running {
 	t.Helper()
-	dir := t.TempDir()
+	dir := newServerDir(t)
 	log, err := os.Create(filepath.Join(dir, "up.log"))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestOnALaptop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := exec.CommandContext(t.Context(), fleetloop, "up", "--kube=embedded", "--data-dir", t.TempDir(), "--log-format=json",
+	up := exec.CommandContext(t.Context(), fleetloop, "up", "--kube=embedded", "--data-dir", serverDir(t), "--log-format=json",
 		"--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--console-listen-address=127.0.0.1:0")
 	up.Stdout, up.Stderr = file, file
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }

@@ -70,7 +70,9 @@ func (l *components) startAndMigrateEmbeddedPostgreSQL(
 	cfg Config,
 	dataDir string,
 ) (Config, error) {
-	server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
+	server, err := pgserver.Start(ctx, pgserver.Config{
+		Dir: filepath.Join(dataDir, "postgresql"), Temporary: cfg.usesDemoDir(),
+	}, p.Log)
 	if err != nil {
 		return cfg, fmt.Errorf("start embedded PostgreSQL: %w", err)
 	}

@@ -45,6 +45,11 @@ The file adapter.env in the data directory has the variables with which an adapt
 yours connects to the embedded broker and the fleet API. Source it in the terminal of
 the adapter: ". …/adapter.env && go run .".
 
+PostgreSQL cannot run as root. For root, user postgres or nobody runs it. If that user
+cannot enter the data directory, the database is in /var/lib/fleetloop/postgres, and
+postgresql/data in the data directory links to it. You can move the data directory. To
+delete the database, also delete the folder that the link leads to.
+
 --exit-when-ready exits with 0 as soon as the demo fleet is Ready, or with 1 after
 --timeout. It prints progress and logs warnings only; --log-level=info logs
 everything.`,

@@ -169,13 +169,16 @@ func stateDir(env func(string) (string, bool)) (string, error) {
 // rootDataDir is the default data directory of root.
 const rootDataDir = "/var/lib/fleetloop"
 
+// usesDemoDir reports whether the data directory is temporary. A directory that the user names is not.
+func (c Config) usesDemoDir() bool { return c.Demo.Enabled && c.DataDir == "" }
+
 // createDataDir creates the data directory and returns a function that cleans it up.
 func (c Config) createDataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
 	switch {
+	case c.usesDemoDir():
+		return createDemoDirAndRemoveAbandoned(os.TempDir())
 	case c.DataDir != "":
 		dir = c.DataDir
-	case c.Demo.Enabled:
-		return createDemoDirAndRemoveAbandoned(os.TempDir())
 	case os.Geteuid() == 0:
 		dir = rootDataDir
 	default:

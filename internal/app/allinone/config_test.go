@@ -49,3 +49,25 @@ func TestModeOfTheDataDir(t *testing.T) {
 		t.Errorf("mode %v, want %v", fi.Mode().Perm(), want)
 	}
 }
+
+// TestOnlyTheDirOfADemoIsTemporary holds that the database of a folder that a user named is never temporary.
+func TestOnlyTheDirOfADemoIsTemporary(t *testing.T) {
+	demo := DemoConfig{Enabled: true}
+	cases := map[string]struct {
+		reason string
+		cfg    Config
+		want   bool
+	}{
+		"Demo":      {reason: "its folder is removed at the end", cfg: Config{Demo: demo}, want: true},
+		"NamedDemo": {reason: "the user named the folder", cfg: Config{Demo: demo, DataDir: "./fleet"}},
+		"Named":     {reason: "the user named the folder", cfg: Config{DataDir: "./fleet"}},
+		"Default":   {reason: "the state folder lasts", cfg: Config{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.cfg.usesDemoDir(); got != tc.want {
+				t.Errorf("%s: usesDemoDir() = %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

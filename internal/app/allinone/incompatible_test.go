@@ -17,7 +17,7 @@ import (
 // made without fingerprints.
 func TestUpRejectsDataOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
-	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	dir, log := newDir(t), slog.New(slog.DiscardHandler)
 	server, err := pgserver.Start(t.Context(), pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, log)
 	if err != nil {
 		t.Fatal(err)

@@ -27,17 +27,19 @@ type serverHome struct {
 	password string
 	user     *account // the server's user; nil means this process's user
 	lock     *os.File
+
+	temporary bool // data outside dir is temporary
 }
 
 var errPortTaken = errors.New("the port is in use")
 
 // openAndLockHome creates and locks the folder.
-func openAndLockHome(dir string) (*serverHome, error) {
-	dir, err := filepath.Abs(dir)
+func openAndLockHome(cfg Config) (*serverHome, error) {
+	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &serverHome{dir: dir, data: filepath.Join(dir, "data")}
+	h := &serverHome{dir: dir, data: filepath.Join(dir, "data"), temporary: cfg.Temporary || cfg.Throwaway}
 	mode := fs.FileMode(0o700)
 	if isRoot() {
 		if h.user, err = findServerAccount(); err != nil {
@@ -132,7 +134,7 @@ func (h *serverHome) readDataMajorVersion() (dataMajor int, err error) {
 // initDataFolderAndPassword creates the data folder under another name and renames it when it is complete. An
 // interrupted attempt then leaves nothing that looks usable.
 func (h *serverHome) initDataFolderAndPassword(ctx context.Context, bins binaries, throwaway bool) error {
-	fresh := h.data + ".new"
+	fresh := h.data + unfinishedSuffix
 	if err := os.RemoveAll(fresh); err != nil {
 		return fmt.Errorf("remove the unfinished data folder: %w", err)
 	}

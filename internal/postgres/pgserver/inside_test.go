@@ -225,8 +225,8 @@ func TestAnInterruptedStartSaysNoMoreThanThat(t *testing.T) {
 // TestUnlockWhileAProcessStarts holds that a folder is free although a process that is being started, a copy of
 // this one, still has the lock file open.
 func TestUnlockWhileAProcessStarts(t *testing.T) {
-	dir := t.TempDir()
-	first, err := openAndLockHome(dir)
+	dir := newTestDir(t)
+	first, err := openAndLockHome(Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestUnlockWhileAProcessStarts(t *testing.T) {
 	if err := first.unlockHome(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := openAndLockHome(dir)
+	second, err := openAndLockHome(Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

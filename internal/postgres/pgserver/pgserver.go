@@ -62,8 +62,14 @@ type Config struct {
 	// reused otherwise.
 	//
 	// If this process is root, the server's user must be able to enter Dir. If a folder above it is
-	// closed to that user, the data is under /var/lib/fleetloop and Dir/data links to it.
+	// closed to that user, the data is under /var/lib/fleetloop/postgres and Dir/data links to it.
+	// Dir may move. The data stays when Dir is removed, unless it is temporary. If the target of the
+	// link is missing, Start fails.
 	Dir string
+
+	// Temporary lets a later Start remove the data outside of Dir once the link in Dir is gone.
+	// Throwaway implies it.
+	Temporary bool
 
 	// Port is the loopback port. Zero means a free one at each Start.
 	Port int
@@ -116,7 +122,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Database == "" {
 		cfg.Database = DefaultDatabase
 	}
-	h, err := openAndLockHome(cfg.Dir)
+	h, err := openAndLockHome(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres folder %q: %w", cfg.Dir, err)
 	}

@@ -334,3 +334,48 @@ func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(data)) })
 }
+
+// TestDataOfAMovedFolder moves a folder that is closed to the server, once with a start in its new place and once
+// without, before another such folder is started.
+func TestDataOfAMovedFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("only root's server runs as somebody else")
+		return
+	}
+	closed := newDir(t)
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	startIn := func(name string) *pgserver.Server {
+		t.Helper()
+		t.Cleanup(func() {
+			if data, err := os.Readlink(filepath.Join(closed, name, "data")); err == nil {
+				_ = os.RemoveAll(filepath.Dir(data))
+			}
+		})
+		return start(t, pgserver.Config{Dir: filepath.Join(closed, name)})
+	}
+	closeAndMove := func(s *pgserver.Server, from, to string) {
+		t.Helper()
+		if err := errors.Join(s.Close(), os.Rename(filepath.Join(closed, from), filepath.Join(closed, to))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := startIn("a")
+	exec(t, a.DatabaseURL(), "create table kept as select 'still here' as word")
+	closeAndMove(a, "a", "b")
+	b := startIn("b")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	startIn("c")
+	b = startIn("b")
+	if got := query(t, b.DatabaseURL(), "select word from kept"); got != "still here" {
+		t.Errorf("after a move: got %q", got)
+	}
+	closeAndMove(b, "b", "d")
+	startIn("e")
+	if got := query(t, startIn("d").DatabaseURL(), "select word from kept"); got != "still here" {
+		t.Errorf("after a move without a start: got %q", got)
+	}
+}

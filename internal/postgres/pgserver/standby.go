@@ -16,14 +16,14 @@ import (
 // StartStandby copies a running server into an empty folder, and starts the copy as a streaming standby of it. The
 // settings of the server must allow replication.
 func StartStandby(ctx context.Context, cfg Config, primary *Server, log *slog.Logger) (*Server, error) {
-	if err := copyAsStandby(ctx, cfg.Dir, primary); err != nil {
+	if err := copyAsStandby(ctx, cfg, primary); err != nil {
 		return nil, fmt.Errorf("copy the primary to %q: %w", cfg.Dir, err)
 	}
 	return Start(ctx, cfg, log)
 }
 
-func copyAsStandby(ctx context.Context, dir string, primary *Server) (err error) {
-	h, err := openAndLockHome(dir)
+func copyAsStandby(ctx context.Context, cfg Config, primary *Server) (err error) {
+	h, err := openAndLockHome(cfg)
 	if err != nil {
 		return err
 	}
