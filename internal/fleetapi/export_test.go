@@ -5,6 +5,9 @@ import (
 	"net/http"
 )
 
+// SetPageBytes limits the size of pages.
+func (a *API) SetPageBytes(n int) { a.pageBytes = n }
+
 // RecheckAccess repeats the check of an open watch.
 func (a *API) RecheckAccess(ctx context.Context, header http.Header, scope Scope) error {
 	return a.newAccessRecheck(header, scope)(ctx)
