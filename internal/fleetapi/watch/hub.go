@@ -79,7 +79,7 @@ var (
 
 // Errors of a watch that cannot begin.
 var (
-	// ErrTooMany means that the maximum number of watches is open.
+	// ErrTooMany means that the maximum number of watches is open, in total or of the tenant.
 	ErrTooMany = errors.New("too many watches are open")
 	// ErrStopping means that the hub is stopping.
 	ErrStopping = errors.New("the server is shutting down")
@@ -125,7 +125,7 @@ type Source interface {
 
 // Config is the configuration of a Hub.
 type Config struct {
-	// MaxWatches is the maximum number of open watches. Zero means DefaultMaxWatches.
+	// MaxWatches is the maximum number of open watches, of which one tenant may have half. Zero means DefaultMaxWatches.
 	MaxWatches int
 	// MetricPrefix is the prefix of the metric names. Empty means DefaultMetricPrefix; two hubs of
 	// a process need different ones.
@@ -342,7 +342,7 @@ func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context
 	switch {
 	case h.stopping:
 		return nil, nil, ErrStopping
-	case len(h.watchers) >= h.maxWatches:
+	case len(h.watchers) >= h.maxWatches, !w.All && h.countWatchersOf(w.Tenant) >= max(1, h.maxWatches/2):
 		return nil, nil, ErrTooMany
 	}
 	stopTimer := func() {}
@@ -361,6 +361,16 @@ func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context
 		end(nil)
 		stopTimer()
 	}, nil
+}
+
+// countWatchersOf returns the number of watches that are limited to a tenant. The caller holds the mutex.
+func (h *Hub) countWatchersOf(tenant string) (n int) {
+	for w := range h.watchers {
+		if !w.All && w.Tenant == tenant {
+			n++
+		}
+	}
+	return n
 }
 
 // signalWithoutBlocking leaves a signal for the next receiver and never blocks.
