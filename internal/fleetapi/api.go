@@ -71,9 +71,10 @@ type API struct {
 	walks       rest.PageWalks[string]
 	pageBuffers sync.Pool // of *[]byte
 
-	maxBody int64
-	version string // version of the program
-	handler http.Handler
+	maxBody   int64
+	pageBytes int    // maxPageBytes, except in tests
+	version   string // version of the program
+	handler   http.Handler
 }
 
 // New returns an API. It checks the configuration and starts nothing.
@@ -114,7 +115,7 @@ func New(cfg Config, deps Deps) (*API, error) {
 		tracer:  deps.Tracer,
 		metrics: m,
 		standby: deps.Standby,
-		maxBody: cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
+		maxBody: cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody), pageBytes: maxPageBytes,
 		version: build.Version + " " + build.Revision,
 	}
 	if a.tracer == nil {

@@ -32,7 +32,7 @@ type Config struct {
 
 	NodePoolsOnClusterDelete ParentPolicy `key:"nodepools_on_cluster_delete" env:"FLEET_API_NODEPOOLS_ON_CLUSTER_DELETE" flag:"nodepools-on-cluster-delete" default:"cascade" validate:"oneof=cascade restrict" doc:"How deleting a cluster affects its node pools: cascade (deletes them too) or restrict (rejects the request while node pools exist)."`
 
-	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"Maximum number of open watches."`
+	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"Maximum number of open watches. One tenant may have half of them."`
 
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"Maximum size of a request body in bytes."`
 

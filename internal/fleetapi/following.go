@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,16 +111,37 @@ func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kin
 	if request.watch {
 		return a.serveWatch(w, r, request, principal)
 	}
-	encoder := changesEncoder{items: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
-	q := ChangeQuery{Kind: k.name, After: *request.after, Limit: request.limit}
-	next, hasMore, err := a.store.VisitChanges(r.Context(), request.scope, q, func(change *Change) error {
-		return encoder.addChangeIfVisible(request, change)
-	})
+	changesJSON, err := a.readChanges(r.Context(), request)
 	if err != nil {
 		return toExpiredCursorProblem(err)
 	}
-	rest.WriteJSON(w, http.StatusOK, encoder.finishJSON(next, hasMore))
+	rest.WriteJSON(w, http.StatusOK, changesJSON)
 	return nil
+}
+
+// readChanges returns a page of changes as JSON. A page that grows too large is read again with a lower limit. It cannot
+// just end early: a row whose labels changed before that end, and which changed again after it, would not be in it.
+func (a *API) readChanges(ctx context.Context, request *changesRequest) ([]byte, error) {
+	q := ChangeQuery{Kind: request.kind.name, After: *request.after, Limit: request.limit}
+	for {
+		encoder := changesEncoder{items: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
+		rows := 0
+		next, hasMore, err := a.store.VisitChanges(ctx, request.scope, q, func(change *Change) error {
+			if rows > 0 && len(encoder.items) > a.pageBytes {
+				return errPageFull
+			}
+			rows++
+			return encoder.addChangeIfVisible(request, change)
+		})
+		switch {
+		case errors.Is(err, errPageFull):
+			q.Limit = max(1, min(rows, q.Limit/2))
+		case err != nil:
+			return nil, err
+		default:
+			return encoder.finishJSON(next, hasMore), nil
+		}
+	}
 }
 
 func toExpiredCursorProblem(err error) error {

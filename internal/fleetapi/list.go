@@ -166,10 +166,14 @@ func (ls listRoutes) recordPage(request *pageRequest, encodedEnd string) {
 	ls.api.walks.RecordPage(request.walk.query, request.walk.client, request.page, request.walk.encodedStart, encodedEnd, time.Now())
 }
 
+// errPageFull ends the read of a page that is large enough.
+var errPageFull = errors.New("the page is full")
+
 // A pageEncoder is a page under construction.
 type pageEncoder struct {
 	json     []byte
-	rows     int      // that were read, which may be one more than the page has
+	rows     int      // in the page
+	full     bool     // another row was read that is not in the page
 	last     Position // of the last row in the page
 	snapshot Page
 }
@@ -178,10 +182,14 @@ func (ls listRoutes) listAndEncodeRows(ctx context.Context, request *pageRequest
 	page.last = request.walk.start
 	var err error
 	page.snapshot, err = ls.api.store.List(ctx, request.scope, request.query, func(record *Record) error {
-		page.addRow(request, record)
-		return nil
+		return page.addRowUnlessFull(request, record, ls.api.pageBytes)
 	})
-	if err != nil || !request.isNumbered() {
+	switch {
+	case errors.Is(err, errPageFull) && request.keyset:
+		return nil
+	case errors.Is(err, errPageFull):
+		return newPageTooLargeError(request, page.rows)
+	case err != nil || !request.isNumbered():
 		return err
 	}
 	if request.walk.known || request.page == 1 || page.rows > 0 {
@@ -190,16 +198,31 @@ func (ls listRoutes) listAndEncodeRows(ctx context.Context, request *pageRequest
 	return nil
 }
 
-func (p *pageEncoder) addRow(request *pageRequest, record *Record) {
-	p.rows++
-	if p.rows > request.maxRows {
-		return
+// newPageTooLargeError returns the problem of a page that cannot end early: the client would miss the other rows.
+func newPageTooLargeError(request *pageRequest, fittingRows int) error {
+	if request.ids {
+		return rest.NewQueryError("ids", "max", "", "names large resources; give at most %d of these ids", fittingRows)
 	}
-	if p.rows > 1 {
+	return rest.NewQueryError("size", "max", strconv.Itoa(request.size),
+		"must be at most %d here, because the resources are large; or use limit and continue", fittingRows)
+}
+
+// addRowUnlessFull appends a row, or notes that there is another page. It returns errPageFull if more rows may follow.
+func (p *pageEncoder) addRowUnlessFull(request *pageRequest, record *Record, maxBytes int) error {
+	switch {
+	case p.rows == request.maxRows:
+		p.full = true
+		return nil
+	case p.rows > 0 && len(p.json) > maxBytes:
+		p.full = true
+		return errPageFull
+	}
+	if p.rows++; p.rows > 1 {
 		p.json = append(p.json, ',')
 	}
 	p.json = request.fields.appendRecordFields(p.json, record, request.kind)
 	p.last = newRecordPosition(record, request.query.Order)
+	return nil
 }
 
 // finishJSON appends the members that follow the rows.
@@ -208,7 +231,7 @@ func (p *pageEncoder) finishJSON(request *pageRequest) error {
 	if request.isNumbered() {
 		p.json = strconv.AppendInt(append(p.json, `,"page":`...), int64(request.page), 10)
 	}
-	p.json = strconv.AppendInt(append(p.json, `,"size":`...), int64(min(p.rows, request.maxRows)), 10)
+	p.json = strconv.AppendInt(append(p.json, `,"size":`...), int64(p.rows), 10)
 	if request.isNumbered() {
 		p.json = strconv.AppendInt(append(p.json, `,"total":`...), p.snapshot.Count, 10)
 	}
@@ -216,7 +239,7 @@ func (p *pageEncoder) finishJSON(request *pageRequest) error {
 		p.json = append(append(p.json, `,"cursor":"`...), p.snapshot.State.CursorBeforePending().String()...)
 		p.json = append(p.json, '"')
 	}
-	if request.keyset && p.rows > request.maxRows {
+	if p.full {
 		token, err := request.newContinueToken(p.last)
 		if err != nil {
 			return err

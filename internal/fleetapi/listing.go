@@ -22,6 +22,8 @@ const (
 	maxSelector = 4096
 	maxIDs      = 100
 	maxFields   = 64
+	// maxPageBytes limits the size of a page, which is built in memory. A page may exceed it by one row.
+	maxPageBytes = 8 << 20
 )
 
 // A listParameters is a parsed list request.

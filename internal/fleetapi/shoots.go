@@ -42,6 +42,8 @@ type ShootState struct {
 	Generation int64
 	// Version rises with every change that affects the status of the cluster.
 	Version int64
+	// Unsaved reports whether the saved status of the cluster does not include this Version.
+	Unsaved bool
 }
 
 // deletionWaitsForShoot reports whether new rows of a kind are guarded by their Shoot.
@@ -162,6 +164,9 @@ func (a *API) recomputeStatusesAfterSync(ctx context.Context) error {
 				ctx,
 				rowTarget{scope: Scope{All: true}, kind: k, id: id},
 				func(ctx context.Context, tx Tx, t *lockedTarget) error {
+					if !t.Shoot.Unsaved {
+						return nil // another process was faster
+					}
 					return a.recomputeAndSaveOrRemove(ctx, tx, k, t, nil)
 				},
 			)

@@ -221,7 +221,7 @@ type Reader interface {
 	Get(ctx context.Context, scope Scope, key Key) (Record, error)
 
 	// List calls visit for the rows of a page, in order. The record and the data it points to are
-	// valid only until visit returns; an error of visit ends the list and is returned.
+	// valid only until visit returns; an error of visit ends the list and is returned with the page.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (Page, error)
 
 	// ListReports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row does not exist.

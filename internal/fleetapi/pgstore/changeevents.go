@@ -23,8 +23,6 @@ type lockedRow struct {
 	stored fleetapi.Record
 	// current is the row as given to the caller, who may have changed it since.
 	current *fleetapi.Locked
-	// unsettled reports whether the saved status of a cluster lacks the current sync.
-	unsettled bool
 }
 
 // changeActions names the change events of a kind.

@@ -65,7 +65,7 @@ func (s *Store) List(
 	})
 	switch {
 	case visiting.err != nil:
-		return fleetapi.Page{}, visiting.err
+		return page, visiting.err
 	case err != nil:
 		return fleetapi.Page{}, wrapAndMarkUnavailable(err, "list %ss", q.Kind)
 	}

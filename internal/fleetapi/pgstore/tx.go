@@ -107,10 +107,10 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 func (t *resourceTx) setShootState(locked *fleetapi.Locked, shoot *db.ShootOfRow) {
 	locked.Shoot = fleetapi.ShootState{
 		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
+		Unsaved: shoot.Version != shoot.Settled,
 	}
 	shown := &locked.Record.Status
 	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(shoot.ShootStatus), shoot.ShootMessage, shoot.SyncError
-	t.locked[locked.Record.Key].unsettled = shoot.Version != shoot.Settled
 }
 
 // LockAndReadChildren locks all rows whose parent is given, ordered by id. The caller holds the lock of the
@@ -204,10 +204,10 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 		}
 		return nil
 	})
-	if locked.unsettled {
+	if locked.current.Shoot.Unsaved {
 		nameFailure(t.tx.Queue(db.SettleSync, record.ID, locked.current.Shoot.Version),
 			"save the sync version of the status of %s %q", record.Kind, record.ID)
-		locked.unsettled = false
+		locked.current.Shoot.Unsaved = false
 	}
 	t.queueRevisionIfNewGeneration(record, &locked.stored)
 	if event != nil {

@@ -35,7 +35,7 @@ type Deps struct {
 	Authenticate func(ctx context.Context, header http.Header) (auth.Principal, error)
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
-	// MaxStreams is the maximum number of open streams.
+	// MaxStreams is the maximum number of open streams, of which one tenant may have half.
 	MaxStreams int
 }
 

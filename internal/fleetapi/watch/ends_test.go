@@ -121,6 +121,30 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
+// TestTenantHasHalfOfTheWatches checks that the watches of one tenant leave room for those of others.
+func TestTenantHasHalfOfTheWatches(t *testing.T) {
+	run(t, nil, func(f *fixture) {
+		of := func(tenant string) watch.Request { return watch.Request{Kind: "Cluster", Tenant: tenant} }
+		var last *watching
+		for range 30 {
+			last = f.watch(of("red"))
+		}
+		refused := f.watch(of("red"))
+		if refused.opened {
+			t.Fatal("the 31st of a tenant opened")
+		}
+		if err := refused.wait(); !errors.Is(err, watch.ErrTooMany) {
+			t.Errorf("the 31st of a tenant ended with %v", err)
+		}
+		for _, request := range []watch.Request{of("blue"), everything()} {
+			wantTold(t, f.watch(request).client, "bookmark")
+		}
+		last.leave()
+		<-last.done
+		wantTold(t, f.watch(of("red")).client, "bookmark")
+	})
+}
+
 // TestNobodyWatches checks that the database is not read without watchers.
 func TestNobodyWatches(t *testing.T) {
 	run(t, nil, func(f *fixture) {

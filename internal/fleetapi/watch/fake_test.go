@@ -47,18 +47,19 @@ type note struct {
 // A fakeFeed is a table with a log of its changes. Each change is a separate transaction; those
 // from open on are not settled.
 type fakeFeed struct {
-	mu     sync.Mutex
-	rows   map[string]row
-	log    []note
-	xact   uint64
-	open   uint64 // 0 means none
-	pruned watch.Position
-	epoch  uuid.UUID
-	err    error
-	reads  int // of all kinds, as by a hub
-	own    int // of one kind, as by a watcher
-	took   time.Duration
-	hung   atomic.Bool // reads do not return
+	mu      sync.Mutex
+	rows    map[string]row
+	log     []note
+	xact    uint64
+	open    uint64 // 0 means none
+	pruned  watch.Position
+	epoch   uuid.UUID
+	err     error
+	reads   int // of all kinds, as by a hub
+	own     int // of one kind, as by a watcher
+	fetched int // changes that reads returned, visited or not
+	took    time.Duration
+	hung    atomic.Bool // reads do not return
 }
 
 func newFeed() *fakeFeed { return &fakeFeed{rows: map[string]row{}, xact: 100} }
@@ -134,6 +135,12 @@ func (f *fakeFeed) counts() (reads, own int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.reads, f.own
+}
+
+func (f *fakeFeed) fetchedChanges() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fetched
 }
 
 func (f *fakeFeed) settled() watch.Cursor {
@@ -219,6 +226,7 @@ func (f *fakeFeed) page(q watch.Query) (changes []watch.Change, next watch.Curso
 		}
 		changes = append(changes, c)
 	}
+	f.fetched += len(changes)
 	return changes, next, more, nil
 }
 

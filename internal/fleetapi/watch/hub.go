@@ -79,7 +79,7 @@ var (
 
 // Errors of a watch that cannot begin.
 var (
-	// ErrTooMany means that the maximum number of watches is open.
+	// ErrTooMany means that the maximum number of watches is open, in total or of the tenant.
 	ErrTooMany = errors.New("too many watches are open")
 	// ErrStopping means that the hub is stopping.
 	ErrStopping = errors.New("the server is shutting down")
@@ -87,9 +87,6 @@ var (
 
 // errNoAnswer is the cause of a read that timed out.
 var errNoAnswer = fmt.Errorf("no response within %s", longestRead)
-
-// errPageFull ends the read of a page that is large enough.
-var errPageFull = errors.New("enough")
 
 // A Change is a resource that changed.
 type Change struct {
@@ -128,7 +125,7 @@ type Source interface {
 
 // Config is the configuration of a Hub.
 type Config struct {
-	// MaxWatches is the maximum number of open watches. Zero means DefaultMaxWatches.
+	// MaxWatches is the maximum number of open watches, of which one tenant may have half. Zero means DefaultMaxWatches.
 	MaxWatches int
 	// MetricPrefix is the prefix of the metric names. Empty means DefaultMetricPrefix; two hubs of
 	// a process need different ones.
@@ -215,7 +212,7 @@ func (h *Hub) Run(ctx context.Context) error {
 // pollFeedWhileWatched reads the feed until there are no watchers, or ctx ends.
 func (h *Hub) pollFeedWhileWatched(ctx context.Context) {
 	defer h.ring.clearAndDeactivate()
-	t := feedReader{Hub: h}
+	t := feedReader{Hub: h, pages: newPageReader(h.source, sharedPageBytes)}
 	for failures := 0; ctx.Err() == nil && h.hasWatchers(); {
 		again, err := t.readPageIntoRing(ctx)
 		switch {
@@ -250,6 +247,7 @@ func newFeedRetryPolicy() backoff.Policy {
 type feedReader struct {
 	*Hub
 
+	pages pageReader
 	begun bool
 	at    Cursor
 	found int // number of changes in the last read
@@ -276,10 +274,9 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 		return false, nil
 	}
 	var entries []*encodedChange
-	next, hasMore, err := t.readFeedPage(
+	next, hasMore, err := t.pages.readPage(
 		ctx,
 		Query{All: true, After: t.at, Expected: t.nudged && t.misses == 0},
-		sharedPageBytes,
 		func(e *encodedChange) { entries = append(entries, e) },
 	)
 	if errors.Is(err, ErrExpired) {
@@ -345,7 +342,7 @@ func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context
 	switch {
 	case h.stopping:
 		return nil, nil, ErrStopping
-	case len(h.watchers) >= h.maxWatches:
+	case len(h.watchers) >= h.maxWatches, !w.All && h.countWatchersOf(w.Tenant) >= max(1, h.maxWatches/2):
 		return nil, nil, ErrTooMany
 	}
 	stopTimer := func() {}
@@ -366,24 +363,14 @@ func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context
 	}, nil
 }
 
-// readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
-// entries have reached a total size.
-func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, visit func(*encodedChange)) (next Cursor, hasMore bool, err error) {
-	q.Limit = pageChanges
-	last, size := q.After, 0
-	next, hasMore, err = h.source.VisitChanges(ctx, q, func(c Change) error {
-		e := newEncodedChange(&c, q.After)
-		visit(e)
-		last.Position = c.At
-		if size += e.estimateSize(); size >= maxBytes {
-			return errPageFull
+// countWatchersOf returns the number of watches that are limited to a tenant. The caller holds the mutex.
+func (h *Hub) countWatchersOf(tenant string) (n int) {
+	for w := range h.watchers {
+		if !w.All && w.Tenant == tenant {
+			n++
 		}
-		return nil
-	})
-	if errors.Is(err, errPageFull) {
-		return last, true, nil
 	}
-	return next, hasMore, err
+	return n
 }
 
 // signalWithoutBlocking leaves a signal for the next receiver and never blocks.

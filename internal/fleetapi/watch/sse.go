@@ -79,7 +79,7 @@ func (to *EventStream) toStartProblem(err error) error {
 	case errors.Is(err, ErrTooMany):
 		return &rest.Error{
 			Code:       rest.CodeUnavailable,
-			Detail:     "the maximum number of watches is open; retry later, or poll with changed_since",
+			Detail:     "the maximum number of watches is open, in total or of your tenant; retry later, or poll with changed_since",
 			RetryAfter: retryFull,
 		}
 	case errors.Is(err, ErrStopping):

@@ -60,6 +60,7 @@ type watcher struct {
 	Request
 
 	batch frameBatch
+	pages pageReader
 	at    Cursor // all changes up to here are sent or in the batch
 	// behind means that the client must receive a bookmark when it is up to date. bookmarkDue means that
 	// it must receive a sign of life.
@@ -72,7 +73,10 @@ type watcher struct {
 // error occurs. The error is nil if the client can resume from its last cursor. A watch that cannot
 // begin fails before it sends anything.
 func (h *Hub) StreamChanges(ctx context.Context, request Request, out Stream) error {
-	w := &watcher{Hub: h, Request: request, batch: frameBatch{hub: h, out: out}}
+	w := &watcher{
+		Hub: h, Request: request,
+		batch: frameBatch{hub: h, out: out}, pages: newPageReader(h.source, ownPageBytes),
+	}
 	defer w.batch.resetAndReleaseBuffer()
 	ctx, leave, err := h.registerWatcher(ctx, w)
 	if err != nil {
@@ -233,5 +237,5 @@ func (w *watcher) readAndSendFeedPage(ctx context.Context) error {
 func (w *watcher) readFeedPageIntoBatch(ctx context.Context) (next Cursor, hasMore bool, err error) {
 	defer func() { <-w.readSlots }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}
-	return w.readFeedPage(ctx, q, ownPageBytes, w.addToBatchIfVisible)
+	return w.pages.readPage(ctx, q, w.addToBatchIfVisible)
 }
