@@ -26,7 +26,7 @@ type Event struct {
 	TraceParent, TraceState string
 }
 
-// A subject is the resource of an event.
+// A resourceKey is the resource of an event.
 type resourceKey struct{ collection, id string }
 
 // errIgnored is the error of an event that is not about a resource of the adapter. errOtherCollection is

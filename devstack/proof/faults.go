@@ -19,11 +19,7 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 	case faults.Cut, faults.Slow, faults.Narrow, faults.HalfOpen:
 		links := append(slices.Clone(t.proxies), t.database.proxies[:]...)
 		p := links[f.Pick%len(links)]
-		return faults.Target{
-			Name:   p.Name,
-			Lock:   "link " + p.Name,
-			Inject: func(_, schedule context.Context) error { return p.Disturb(schedule, f) },
-		}
+		return faults.Target{Name: p.Name, Lock: "link " + p.Name, Inject: func(_, schedule context.Context) error { return p.Disturb(schedule, f) }}
 	case faults.Broker:
 		list := t.groups[t.broker]
 		p := list[f.Pick%len(list)]
@@ -33,21 +29,11 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		}}
 	case faults.Disk:
 		if index := f.Pick % (brokerServers + 1); index < brokerServers {
-			return faults.Target{
-				Name:   t.groups[t.broker][index].name,
-				Lock:   t.broker,
-				Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDiskThenRestart(ctx, schedule, index, f) },
-			}
+			return faults.Target{Name: t.groups[t.broker][index].name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDiskThenRestart(ctx, schedule, index, f) }}
 		}
-		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error {
-			return t.database.fillPrimaryDiskAndRecover(ctx, schedule, f)
-		}}
+		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error { return t.database.fillPrimaryDiskAndRecover(ctx, schedule, f) }}
 	case faults.Failover:
-		return faults.Target{
-			Name:   "postgresql",
-			Lock:   "postgresql",
-			Inject: func(ctx, _ context.Context) error { return t.database.failOver(ctx) },
-		}
+		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, _ context.Context) error { return t.database.failOver(ctx) }}
 	case faults.Host:
 		return faults.Target{Name: "kube-apiserver", Lock: "kubernetes", Inject: func(ctx, schedule context.Context) error {
 			return f.Hold(schedule, t.kube.StopAPIServer, func() error { return t.kube.StartAPIServer(ctx) })
@@ -59,26 +45,14 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 	case faults.Clock:
 		return t.chooseClock(f)
 	case faults.Tokens:
-		return faults.Target{
-			Name:   "tokens",
-			Lock:   "tokens",
-			Inject: func(ctx, schedule context.Context) error { return t.replaceTokensAndRevokeOld(ctx, schedule, f) },
-		}
+		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.replaceTokensAndRevokeOld(ctx, schedule, f) }}
 	case faults.Certificate:
-		return faults.Target{
-			Name:   "certificate",
-			Lock:   "certificate",
-			Inject: func(ctx, _ context.Context) error { return t.rotateCertificateAndWait(ctx) },
-		}
+		return faults.Target{Name: "certificate", Lock: "certificate", Inject: func(ctx, _ context.Context) error { return t.rotateCertificateAndWait(ctx) }}
 	case faults.Settings:
 		return faults.Target{Name: "sentinelconfigs", Lock: "sentinelconfigs", Inject: func(ctx, schedule context.Context) error {
 			edits := settingsEdits()
 			edit := edits[f.Pick%len(edits)]
-			return f.Hold(
-				schedule,
-				func() error { return t.patchAllSentinelConfigs(ctx, edit) },
-				func() error { return t.patchAllSentinelConfigs(ctx, defaultSettings) },
-			)
+			return f.Hold(schedule, func() error { return t.patchAllSentinelConfigs(ctx, edit) }, func() error { return t.patchAllSentinelConfigs(ctx, defaultSettings) })
 		}}
 	}
 	list := t.processes(components()...)

@@ -35,7 +35,7 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// A Finding is the result of a check.
+// A CheckResult is the result of a check.
 type CheckResult struct {
 	Level   Level
 	Subject string // what was checked, in a few words

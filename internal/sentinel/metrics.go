@@ -118,40 +118,17 @@ func registerMetrics(reg prometheus.Registerer, key metricsKey, inFlight func() 
 	api := f.registerAPIErrors()
 	m := &metrics{
 		key: key, reg: reg,
-		broker: f.registerCounterVec(
-			"broker_errors_total",
-			"Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll. The sentinel tries again in the next poll.",
-			"broker_type",
-		),
+		broker: f.registerCounterVec("broker_errors_total", "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll. The sentinel tries again in the next poll.", "broker_type"),
 
-		pending: f.registerGauge(
-			"pending_resources",
-			"Number of resources that this shard watches, whether or not they need an event, as of the last completed poll.",
-		),
-		published: f.registerCounter(
-			"events_published_total",
-			"Total number of CloudEvents that the sentinel published and the message broker confirmed.",
-		),
-		deferredNow: f.registerGauge(
-			"deferred_resources",
-			"Number of resources that needed an event in the last completed poll, but that the sentinel deferred to a later poll because of its limit on events per second.",
-		),
-		duration: f.registerHistogram(
-			"reconcile_duration_seconds",
-			"Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.",
-			prometheus.ExponentialBuckets(0.01, 2, 16),
-		),
+		pending:      f.registerGauge("pending_resources", "Number of resources that this shard watches, whether or not they need an event, as of the last completed poll."),
+		published:    f.registerCounter("events_published_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed."),
+		deferredNow:  f.registerGauge("deferred_resources", "Number of resources that needed an event in the last completed poll, but that the sentinel deferred to a later poll because of its limit on events per second."),
+		duration:     f.registerHistogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
-		oldestUnreconciled: f.registerGauge(
-			"oldest_unreconciled_generation_seconds",
-			"Longest time that any resource has been waiting for its adapters (the controllers that reconcile it) to observe its current generation, in seconds; 0 if no resource is waiting.",
-		),
-		lastGoodRound: f.registerGauge(
-			"last_successful_poll_timestamp_seconds",
-			"Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll fails if the sentinel cannot read the resources, or if it cannot publish any of the events that are due. A poll that publishes only some of these events is successful.",
-		),
+		oldestUnreconciled: f.registerGauge("oldest_unreconciled_generation_seconds", "Longest time that any resource has been waiting for its adapters (the controllers that reconcile it) to observe its current generation, in seconds; 0 if no resource is waiting."),
+		lastGoodRound:      f.registerGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll fails if the sentinel cannot read the resources, or if it cannot publish any of the events that are due. A poll that publishes only some of these events is successful."),
 		overruns: f.registerCounter("poll_overruns_total",
 			"Total number of polls that took longer than the poll interval of the sentinel."),
 		publishDuration: f.registerHistogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
@@ -170,14 +147,8 @@ func registerMetrics(reg prometheus.Registerer, key metricsKey, inFlight func() 
 		lastReload:      f.registerGauge("config_last_reload_successful", "1 if the sentinel uses the latest configuration, 0 if it rejected the latest configuration and still uses the previous one."),
 		modes:           map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.registerReadyStateCounters(
-		"resources_skipped_total",
-		"Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.",
-	)
-	m.deferredReady, m.deferredOther = f.registerReadyStateCounters(
-		"resources_deferred_total",
-		"Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.",
-	)
+	m.skippedReady, m.skippedOthers = f.registerReadyStateCounters("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
+	m.deferredReady, m.deferredOther = f.registerReadyStateCounters("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
 	m.lastReload.Set(1)
 	m.inFlight.Store(&inFlight) // before it is registered, because a scrape can come at once
 	f.registerCollector(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.buildOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and that are waiting for the confirmation of the message broker.")),
@@ -194,48 +165,24 @@ func registerMetrics(reg prometheus.Registerer, key metricsKey, inFlight func() 
 
 // registerVectors creates the metrics with a label from a closed set, each with all its series.
 func (m *metrics) registerVectors(f *metricFactory) {
-	modes := prometheus.NewGaugeVec(
-		prometheus.GaugeOpts(
-			f.buildOpts(
-				"source_mode",
-				"1 for the mode in which the sentinel currently reads the fleet API, 0 for the other modes. The modes are sweep (list all resources), etag (list all, but transfer only changed pages), cursor (list the changes since the last poll) and watch (receive a stream of changes).",
-			),
-		),
-		[]string{"mode"},
-	)
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.buildOpts("source_mode", "1 for the mode in which the sentinel currently reads the fleet API, 0 for the other modes. The modes are sweep (list all resources), etag (list all, but transfer only changed pages), cursor (list the changes since the last poll) and watch (receive a stream of changes).")), []string{"mode"})
 	f.registerCollector(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.registerCounterVec(
-		"decisions_total",
-		"Total number of times that the sentinel decided to publish or to skip an event for a resource, by reason, such as 'max age expired (ready)' (publish) or 'max age not expired' (skip).",
-		"reason",
-	)
-	publishedBy := f.registerCounterVec(
-		"events_published_by_reason_total",
-		"Total number of CloudEvents that the sentinel published and the message broker confirmed, by the reason to publish, such as 'max age expired (ready)' (the last status report was too old).",
-		"reason",
-	)
+	decisions := f.registerCounterVec("decisions_total", "Total number of times that the sentinel decided to publish or to skip an event for a resource, by reason, such as 'max age expired (ready)' (publish) or 'max age not expired' (skip).", "reason")
+	publishedBy := f.registerCounterVec("events_published_by_reason_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed, by the reason to publish, such as 'max age expired (ready)' (the last status report was too old).", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
 		if r.Publishes() {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.registerCounterVec(
-		"resource_warnings_total",
-		"Total number of times that the sentinel found unexpected content in a resource, such as a status time in the future, by warning. The sentinel still decides whether to publish an event for the resource.",
-		"warning",
-	)
+	warnings := f.registerCounterVec("resource_warnings_total", "Total number of times that the sentinel found unexpected content in a resource, such as a status time in the future, by warning. The sentinel still decides whether to publish an event for the resource.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.registerCounterVec(
-		"decode_errors_total",
-		"Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason: not_an_object, missing_id or wrong_type (the sentinel skips the resource), or invalid_time or unknown_status (the sentinel uses the resource).",
-		"reason",
-	)
+	faults := f.registerCounterVec("decode_errors_total", "Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason: not_an_object, missing_id or wrong_type (the sentinel skips the resource), or invalid_time or unknown_status (the sentinel uses the resource).", "reason")
 	for fault := source.FaultNone + 1; fault < source.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
@@ -249,11 +196,7 @@ func (f *metricFactory) registerReadyStateCounters(name, help string) (ready, ot
 
 // registerAPIErrors creates the counter that a sentinel and LoadErrors share.
 func (f *metricFactory) registerAPIErrors() *prometheus.CounterVec {
-	return f.registerCounterVec(
-		"api_errors_total",
-		"Total number of failed requests of the sentinel, by operation: fetch_resources (requests to the fleet API) or config_load (reads of its SentinelConfig or Secrets).",
-		"operation",
-	)
+	return f.registerCounterVec("api_errors_total", "Total number of failed requests of the sentinel, by operation: fetch_resources (requests to the fleet API) or config_load (reads of its SentinelConfig or Secrets).", "operation")
 }
 
 // unregisterAll removes the metrics from the registry.

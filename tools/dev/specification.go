@@ -53,7 +53,7 @@ func writeSpecificationExcerpts(from, to string) error {
 	return nil
 }
 
-// A piece is a part of one specification.
+// A specificationExcerpt is a part of one specification.
 type specificationExcerpt struct {
 	file string // below pieceFolder
 	spec string // prefix of the name of the specification

@@ -256,7 +256,7 @@ func (a *app) newBudgetAddedIfManualReset(m *kube.Manager, core kubernetes.Inter
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
-	keeper := budget.NewBudgetWithManualReset(allowance, core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
+	keeper := budget.NewManualResetBudget(allowance, core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}

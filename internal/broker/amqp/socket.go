@@ -19,7 +19,7 @@ const writeTimeout = 15 * time.Second
 // closeTimeout is the timeout of closing a connection cleanly.
 const closeTimeout = time.Second
 
-// A socket is the network connection below the client. The client holds a lock while it writes and
+// A bufferingSocket is the network connection below the client. The client holds a lock while it writes and
 // takes the same lock to shut down, so a blocked writer must be unblocked from below: by its
 // deadline, by a failed read (the heartbeat's deadline causes one), or by closeIgnoringError.
 //

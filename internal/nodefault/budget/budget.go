@@ -13,7 +13,7 @@
 // release of a node never needs it. A denied request is evaluated again when it is
 // repeated, so there is no backlog.
 //
-// A BudgetWithManualReset keeps an exhausted budget closed until a person resets it.
+// A ManualResetBudget keeps an exhausted budget closed until a person resets it.
 package budget
 
 import (

@@ -27,14 +27,14 @@ const (
 	leaseTimeout  = 5 * time.Second
 )
 
-// A BudgetWithManualReset wraps a budget and keeps it closed once it is exhausted, until a person resets
+// A ManualResetBudget wraps a budget and keeps it closed once it is exhausted, until a person resets
 // it, across restarts and changes of the leader.
 //
 // One Lease stores the closed pools. It exists as long as a pool is closed. Deleting it
 // resets the budgets of all pools:
 //
 //	kubectl delete lease -n fleetloop-system fleetloop-node-fault-budget
-type BudgetWithManualReset struct {
+type ManualResetBudget struct {
 	budget *Budget
 	leases typed.LeaseInterface
 	log    *slog.Logger
@@ -45,11 +45,11 @@ type BudgetWithManualReset struct {
 	closedSince map[string]time.Time // closed pools, as in the Lease; nil before the first read
 }
 
-// NewBudgetWithManualReset wraps a budget, with its Lease in a namespace.
-func NewBudgetWithManualReset(
+// NewManualResetBudget wraps a budget, with its Lease in a namespace.
+func NewManualResetBudget(
 	b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger,
-) *BudgetWithManualReset {
-	return &BudgetWithManualReset{
+) *ManualResetBudget {
+	return &ManualResetBudget{
 		budget:    b,
 		leases:    leases.Leases(namespace),
 		log:       log,
@@ -59,7 +59,7 @@ func NewBudgetWithManualReset(
 
 // Reserve calls Reserve of the budget. It denies while the Lease cannot be read, because
 // a person may have to reset the budget first.
-func (m *BudgetWithManualReset) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
+func (m *ManualResetBudget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	if err := m.restoreClosedPoolsOnce(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
@@ -71,18 +71,18 @@ func (m *BudgetWithManualReset) Reserve(node *corev1.Node, now time.Time) (relea
 }
 
 // LimitOf calls LimitOf of the budget.
-func (m *BudgetWithManualReset) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
+func (m *ManualResetBudget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
 	return m.budget.LimitOf(node)
 }
 
-func (m *BudgetWithManualReset) hasClosedPool() bool {
+func (m *ManualResetBudget) hasClosedPool() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.closedSince) > 0
 }
 
 // restoreClosedPoolsOnce closes the pools that the Lease lists as closed, once.
-func (m *BudgetWithManualReset) restoreClosedPoolsOnce() error {
+func (m *ManualResetBudget) restoreClosedPoolsOnce() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closedSince != nil {
@@ -102,7 +102,7 @@ func (m *BudgetWithManualReset) restoreClosedPoolsOnce() error {
 }
 
 // readLease returns the stored pools. Without a Lease the map is empty.
-func (m *BudgetWithManualReset) readLease(
+func (m *ManualResetBudget) readLease(
 	ctx context.Context,
 ) (lease *coordinationv1.Lease, closedSince map[string]time.Time, err error) {
 	stored := map[string]time.Time{}
@@ -123,7 +123,7 @@ func (m *BudgetWithManualReset) readLease(
 
 // Start stores newly closed pools and resets the pools that a person has reset, until ctx
 // ends. A manager runs it in the leader.
-func (m *BudgetWithManualReset) Start(ctx context.Context) error {
+func (m *ManualResetBudget) Start(ctx context.Context) error {
 	ticker := time.NewTicker(leaseInterval)
 	defer ticker.Stop()
 	failing := false
@@ -143,7 +143,7 @@ func (m *BudgetWithManualReset) Start(ctx context.Context) error {
 
 // storeClosedPoolsAndApplyResets resets the pools that a person has removed from the Lease, and stores
 // the other closed pools in it.
-func (m *BudgetWithManualReset) storeClosedPoolsAndApplyResets(ctx context.Context, now time.Time) error {
+func (m *ManualResetBudget) storeClosedPoolsAndApplyResets(ctx context.Context, now time.Time) error {
 	if err := m.restoreClosedPoolsOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
 		return err
 	}
@@ -178,7 +178,7 @@ func (m *BudgetWithManualReset) storeClosedPoolsAndApplyResets(ctx context.Conte
 	return nil
 }
 
-func (m *BudgetWithManualReset) createOrUpdateLease(
+func (m *ManualResetBudget) createOrUpdateLease(
 	ctx context.Context, lease *coordinationv1.Lease, closedSince map[string]time.Time,
 ) error {
 	text, err := json.Marshal(closedSince)

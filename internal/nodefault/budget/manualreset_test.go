@@ -26,13 +26,13 @@ func newNode(name string, cordoned bool) *corev1.Node {
 }
 
 // newKeeper returns a new keeper of a budget of one node.
-func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *budget.BudgetWithManualReset {
+func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *budget.ManualResetBudget {
 	t.Helper()
 	b, err := budget.New(budget.Config{MinAllowedNodes: 1, WindowMinAllowedNodes: 10, OnExhausted: budget.ManualReset}, func() []*corev1.Node { return nodes }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return budget.NewBudgetWithManualReset(b, c.CoordinationV1(), namespace, slog.New(slog.DiscardHandler))
+	return budget.NewManualResetBudget(b, c.CoordinationV1(), namespace, slog.New(slog.DiscardHandler))
 }
 
 func TestKeeperStaysClosedUntilReset(t *testing.T) {

@@ -88,7 +88,7 @@ func (s *ConditionSet) CheckNode(
 	return healthReports, recheckAfter
 }
 
-// A finding is the result of one check of a node.
+// A healthFinding is the result of one check of a node.
 type healthFinding struct {
 	fault       v1alpha1.Fault // only Source and Check if healthy
 	healthy     bool

@@ -35,7 +35,7 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A share is the share of one of several owners, by rendezvous hashing: each owner has a weight for
+// A rendezvousShare is the share of one of several owners, by rendezvous hashing: each owner has a weight for
 // a hash, and the highest wins. So a new owner takes resources only for itself, and one that leaves
 // does not change the resources of the others. Two owners that count each other in never both own
 // the same hash, whatever other owners they count in.
