@@ -69,9 +69,11 @@ var ErrExpired = errors.New("the cursor has expired")
 
 const (
 	bookmarkEvery = 4 * time.Second
-	followAgain   = time.Second // after a source has failed
 	maxStreams    = 2000
 )
+
+// followPolicy returns the delays after a source has failed.
+func followPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second} }
 
 var errNoSession = errors.New("the session has ended")
 
@@ -218,29 +220,36 @@ func (m *streamMerger) currentPerson() Person {
 // without a cursor is a reset.
 func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source, topics []string, cursor string) {
 	needsReset := cursor == ""
+	failures := 0 // since the last event
 	forward := func(e StreamEvent) error {
 		isReset := needsReset && e.Cursor != ""
 		if e.Cursor != "" {
 			cursor, needsReset = e.Cursor, false
 		}
+		failures = 0
 		return m.queueEvent(ctx, sourceEvent{StreamEvent: e, source: source, reset: isReset})
 	}
 	for {
+		hadCursor := cursor != ""
 		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, forward)
 		if ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, ErrExpired) {
 			cursor, needsReset = "", true
-			continue
+			if hadCursor {
+				continue
+			}
 		}
 		if m.queueEvent(ctx, sourceEvent{source: source, lost: true}) != nil {
 			return
 		}
 		m.console.log.DebugContext(ctx, "stream of a page interrupted, connecting again", "stream", source.Name, "err", err)
-		if backoff.Sleep(ctx, followAgain) != nil {
+		retryAfter, _ := backoff.RetryAfter(err)
+		if backoff.Sleep(ctx, followPolicy().Delay(failures)+min(retryAfter, backoff.MaxRetryAfter)) != nil {
 			return
 		}
+		failures++
 	}
 }
 
