@@ -198,6 +198,7 @@ func newSessionsAndDatabaseParts(
 		return nil, nil, err
 	}
 	schema := postgres.NewSchemaWaiter(pool, p.Log)
+	cfg.Session.MaxRenewals = max(1, cfg.Database.MaxConns/2)
 	sessions = session.New(cfg.Session, key, console.NewSessionStore(pool), refresh, p.Log)
 	parts = []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},

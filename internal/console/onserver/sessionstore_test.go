@@ -2,9 +2,12 @@
 package onserver
 
 import (
+	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,10 +20,11 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func open(t *testing.T, url string) *postgres.Pool {
+func open(t *testing.T, url string, maxConns int) *postgres.Pool {
 	t.Helper()
 	cfg := pgtest.Config(url)
 	cfg.Role = postgres.RoleConsole
+	cfg.MaxConns = maxConns
 	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -32,8 +36,50 @@ func open(t *testing.T, url string) *postgres.Pool {
 func TestSessionStore(t *testing.T) {
 	consoletest.RunSessionStoreTests(t, func(t *testing.T) session.Store {
 		t.Helper()
-		return console.NewSessionStore(open(t, pgtest.NewMigratedDatabaseURL(t)))
+		return console.NewSessionStore(open(t, pgtest.NewMigratedDatabaseURL(t), 16))
 	})
+}
+
+// TestHangingIssuer covers that requests of one session, which wait for the issuer, leave connections to other sessions.
+func TestHangingIssuer(t *testing.T) {
+	store := console.NewSessionStore(open(t, pgtest.NewMigratedDatabaseURL(t), 2))
+	asked, answer := make(chan struct{}, 10), make(chan struct{})
+	limits := session.Config{Idle: time.Hour, Lifetime: time.Hour}
+	sessions := session.New(limits, session.NewRandomKey(), store, func(context.Context, string) (session.Tokens, error) {
+		asked <- struct{}{}
+		<-answer
+		return session.Tokens{Bearer: "new"}, nil
+	}, slog.New(slog.DiscardHandler))
+	start := func(expires time.Time) string {
+		id, _, err := sessions.CreateSession(t.Context(), session.User{}, session.Tokens{Bearer: "old", Refresh: "r", Expires: expires})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	a, b := start(time.Now().Add(30*time.Second)), start(time.Now().Add(time.Hour))
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			if got, err := sessions.GetAndRecordUse(t.Context(), a); err != nil || got.Tokens.Bearer != "new" {
+				t.Errorf("the session that waits: %q, %v", got.Tokens.Bearer, err)
+			}
+		})
+	}
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for range 20 { // the requests of the first session may be on their way to the database
+		if _, err := sessions.GetAndRecordUse(ctx, b); err != nil {
+			t.Errorf("the other session: %v", err)
+			break
+		}
+	}
+	close(answer)
+	waiting.Wait()
+	if n := len(asked); n != 0 {
+		t.Errorf("the issuer was asked %d times more", n)
+	}
 }
 
 // TestSessionStoreRights covers that the role of the console reaches its sessions and nothing else.

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -34,8 +35,8 @@ type Issuer struct {
 	cfg    IssuerConfig
 	client *http.Client
 
-	mu       sync.Mutex
-	provider *oidc.Provider
+	discovery singleflight.Group
+	provider  atomic.Pointer[oidc.Provider] // nil until the issuer is discovered
 }
 
 var errIncomplete = errors.New("the sign-in oidc needs the URL of the issuer and a client ID (CONSOLE_OIDC_ISSUER, CONSOLE_OIDC_CLIENT_ID)")
@@ -51,20 +52,28 @@ func NewIssuer(cfg IssuerConfig, transport http.RoundTripper) (*Issuer, error) {
 	return &Issuer{cfg: cfg, client: &http.Client{Transport: transport, Timeout: requestTimeout}}, nil
 }
 
-// discoverProviderOnce returns the endpoints and keys of the issuer.
+// discoverProviderOnce returns the endpoints and keys of the issuer. Requests at the same time share one discovery, which
+// requestTimeout limits.
 func (i *Issuer) discoverProviderOnce(ctx context.Context) (*oidc.Provider, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.provider != nil {
-		return i.provider, nil
+	if p := i.provider.Load(); p != nil {
+		return p, nil
 	}
-	// The keys outlive the request that discovered them.
-	p, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, err)
+	discovered := i.discovery.DoChan("", func() (any, error) {
+		// The keys outlive the request that discovered them.
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), i.client), i.cfg.URL)
+		if err != nil {
+			return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, err)
+		}
+		i.provider.Store(p)
+		return p, nil
+	})
+	select {
+	case result := <-discovered:
+		p, _ := result.Val.(*oidc.Provider)
+		return p, result.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("discover issuer %q: %w", i.cfg.URL, context.Cause(ctx))
 	}
-	i.provider = p
-	return p, nil
 }
 
 func (i *Issuer) oauthConfig(provider *oidc.Provider, redirectURL string) *oauth2.Config {

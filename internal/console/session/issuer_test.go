@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -198,6 +200,46 @@ func TestIssuerRefresh(t *testing.T) {
 	if _, err = f.issuer.RefreshTokens(t.Context(), "secret-refresh-8"); err == nil || errors.Is(err, session.ErrRefused) {
 		t.Errorf("while the issuer is away: %v", err)
 	}
+}
+
+// hangingTransport answers no request before it ends.
+type hangingTransport struct{ asked chan struct{} }
+
+func (h hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.asked <- struct{}{}
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
+// TestDiscoveryHangs covers that a request which has ended does not wait for the discovery of another one, and that
+// all others share it.
+func TestDiscoveryHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := hangingTransport{make(chan struct{}, 10)}
+		issuer, err := session.NewIssuer(session.IssuerConfig{URL: "https://login.example.com", ClientID: consoletest.ClientID}, transport)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		discover := func(ctx context.Context, most time.Duration) {
+			_, err := issuer.BuildAuthURL(ctx, "", "", "", "")
+			if err == nil || time.Since(began) > most {
+				t.Errorf("after %s, want at most %s: %v", time.Since(began), most, err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { discover(t.Context(), 10*time.Second) })
+		}
+		synctest.Wait()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		discover(ended, 0)
+		all.Wait()
+		if n := len(transport.asked); n != 1 {
+			t.Errorf("the issuer was asked %d times", n)
+		}
+	})
 }
 
 func TestNewRefuses(t *testing.T) {

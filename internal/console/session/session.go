@@ -86,32 +86,35 @@ var (
 type RefreshFunc func(ctx context.Context, refresh string) (Tokens, error)
 
 const (
-	refreshBefore  = time.Minute      // before the expiry of a token
-	refreshTimeout = 10 * time.Second // for the issuer; a row is locked meanwhile
-	cleanupEvery   = 10 * time.Minute
-	touchEvery     = time.Minute
+	cleanupEvery = 10 * time.Minute
+	touchEvery   = time.Minute
 )
-
-var errRefreshTimeout = errors.New("the issuer did not respond in time")
 
 // Config configures sessions.
 type Config struct {
 	Idle     time.Duration `key:"idle_timeout" env:"CONSOLE_SESSION_IDLE_TIMEOUT" default:"1h" validate:"gt=0" doc:"A session ends after this time without requests."`
 	Lifetime time.Duration `key:"lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"12h" validate:"gt=0" doc:"A session ends after this time, and the person must sign in again."`
+
+	// MaxRenewals limits the renewals of tokens at the same time. Each holds a connection of the store while the issuer
+	// responds. The program sets it, not its users. Zero means DefaultMaxRenewals.
+	MaxRenewals int
 }
 
 // Sessions creates, finds and ends sessions.
 type Sessions struct {
-	cfg     Config
-	store   Store
-	sealer  sessionCipher
-	refresh RefreshFunc // nil where tokens cannot be renewed
-	log     *slog.Logger
+	cfg      Config
+	store    Store
+	sealer   sessionCipher
+	refresh  RefreshFunc // nil where tokens cannot be renewed
+	renewals *renewals
+	log      *slog.Logger
 }
 
 // New returns the sessions in a store. key encrypts them; a random key fits a store in memory.
 func New(cfg Config, key Key, store Store, refresh RefreshFunc, log *slog.Logger) *Sessions {
-	return &Sessions{cfg: cfg, store: store, sealer: newSessionCipher(key), refresh: refresh, log: log}
+	return &Sessions{
+		cfg: cfg, store: store, sealer: newSessionCipher(key), refresh: refresh, renewals: newRenewals(cfg.MaxRenewals), log: log,
+	}
 }
 
 // CreateSession creates a session with a new id.
@@ -170,7 +173,7 @@ func (s *Sessions) loadAndRenewSession(ctx context.Context, id string) (session 
 	}
 	switch {
 	case s.areTokensDueForRenewal(session, now):
-		session, err = s.renewTokensAndStore(ctx, h, session)
+		session, err = s.renewTokensOnce(ctx, h, session)
 		return session, r.Seen, err
 	case areTokensExpired(session.Tokens, now):
 		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, h))
@@ -180,51 +183,6 @@ func (s *Sessions) loadAndRenewSession(ctx context.Context, id string) (session 
 
 func (s *Sessions) isExpiredOrIdle(record Record, now time.Time) bool {
 	return !now.Before(record.Expires) || now.Sub(record.Seen) >= s.cfg.Idle
-}
-
-func (s *Sessions) areTokensDueForRenewal(session Session, now time.Time) bool {
-	t := session.Tokens
-	return s.refresh != nil && t.Refresh != "" && !t.Expires.IsZero() && t.Expires.Sub(now) < refreshBefore
-}
-
-func areTokensExpired(tokens Tokens, now time.Time) bool {
-	return !tokens.Expires.IsZero() && !now.Before(tokens.Expires)
-}
-
-// renewTokensAndStore renews the tokens of a session, unless another request or replica has done so
-// meanwhile. A failure matters only once the old token has expired.
-func (s *Sessions) renewTokensAndStore(ctx context.Context, idHash Hash, session Session) (Session, error) {
-	// The issuer may have replaced the refresh token, so an ended request must not lose the new one.
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, errRefreshTimeout)
-	defer cancel()
-	err := s.store.UpdateLocked(ctx, idHash, func(ctx context.Context, r Record) (Record, error) {
-		current, err := s.sealer.decryptSession(idHash, r.Sealed)
-		if err != nil {
-			return r, err
-		}
-		session = current
-		if s.areTokensDueForRenewal(current, time.Now()) {
-			tokens, err := s.refresh(ctx, current.Tokens.Refresh)
-			if err != nil {
-				return r, err
-			}
-			session.Tokens = tokens
-		}
-		return s.newEncryptedRecord(idHash, session, r.Seen)
-	})
-	switch {
-	case err == nil:
-		return session, nil
-	case errors.Is(err, ErrNone):
-		return Session{}, err
-	case errors.Is(err, ErrRefused):
-		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", session.User.Name, "err", err)
-		return Session{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, idHash))
-	case areTokensExpired(session.Tokens, time.Now()):
-		return Session{}, fmt.Errorf("renew tokens: %w", err)
-	}
-	s.log.WarnContext(ctx, "tokens not renewed, using the old one until it expires", "user", session.User.Name, "err", err)
-	return session, nil
 }
 
 func (s *Sessions) newEncryptedRecord(idHash Hash, session Session, lastSeen time.Time) (Record, error) {

@@ -139,6 +139,62 @@ func TestRefreshFails(t *testing.T) {
 
 var errAway = errors.New("away")
 
+// TestRefreshFailsOnce covers that the issuer is left alone for a while after a failure.
+func TestRefreshFailsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		s := newSessions(session.NewMemoryStore(), func(context.Context, string) (session.Tokens, error) {
+			calls++
+			return session.Tokens{}, errAway
+		})
+		id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(20 * time.Second)})
+		for second, want := range []struct {
+			calls int
+			err   error
+		}{0: {1, nil}, 14: {1, nil}, 15: {2, nil}, 20: {2, errAway}, 29: {2, errAway}, 30: {3, errAway}, 31: {3, errAway}} {
+			if want.calls > 0 {
+				if _, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, want.err) || calls != want.calls {
+					t.Errorf("after %d s: %v after %d calls, want %v after %d", second, err, calls, want.err, want.calls)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestRefreshHangs covers that few renewals wait for an issuer at the same time, and that other sessions do not.
+func TestRefreshHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		s := newSessions(session.NewMemoryStore(), func(ctx context.Context, _ string) (session.Tokens, error) {
+			calls.Add(1)
+			<-ctx.Done()
+			return session.Tokens{}, context.Cause(ctx)
+		})
+		began := time.Now()
+		var all sync.WaitGroup
+		for range session.DefaultMaxRenewals + 3 {
+			id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(30 * time.Second)})
+			for range 3 {
+				all.Go(func() {
+					if got, err := s.GetAndRecordUse(t.Context(), id); err != nil || got.Tokens.Bearer != "b0" {
+						t.Errorf("got %q, %v", got.Tokens.Bearer, err)
+					}
+				})
+			}
+		}
+		synctest.Wait()
+		other := start(t, s, session.Tokens{Bearer: "b1", Refresh: "r1", Expires: time.Now().Add(time.Hour)})
+		if _, err := s.GetAndRecordUse(t.Context(), other); err != nil || time.Since(began) > 0 {
+			t.Errorf("another session after %s: %v", time.Since(began), err)
+		}
+		all.Wait()
+		if n, took := calls.Load(), time.Since(began); n != session.DefaultMaxRenewals || took > 10*time.Second {
+			t.Errorf("the issuer was asked %d times in %s", n, took)
+		}
+	})
+}
+
 // TestAtRest covers what a store sees of a session, and that another key or another row do not open it.
 func TestAtRest(t *testing.T) {
 	store := &spy{MemoryStore: session.NewMemoryStore()}
