@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 )
 
@@ -115,6 +116,37 @@ func TestLoginTokenSourceIsInterrupted(t *testing.T) {
 	_, err := source.Token(ctx, "")
 	if stored, _, _ := store.findLogin("", loginServer); stored.Tokens.Refresh != "refresh-1" {
 		t.Errorf("%q is stored, %v", stored.Tokens.Refresh, err)
+	}
+}
+
+// TestLoginTokenSourceWithoutBearer covers an issuer that has replaced the refresh token, but sends no usable ID token: the
+// new refresh token is stored beside the old bearer, so that the next try succeeds.
+func TestLoginTokenSourceWithoutBearer(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*consoletest.Issuer){
+		"NoKeys":    func(i *consoletest.Issuer) { i.KeyFailures = 1 },
+		"NoIDToken": func(i *consoletest.Issuer) { i.NoIDToken = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			issuer := consoletest.StartIssuer(t)
+			change(issuer)
+			l := newLogin(time.Now(), "secret-refresh-0")
+			l.Issuer = loginIssuer{URL: issuer.URL, ClientID: consoletest.ClientID, Token: "id_token"}
+			store := newTestLoginStore(t, l)
+			source := newLoginTokenSource(store, l, renewTokens, time.Now)
+			if _, err := source.Token(t.Context(), ""); err == nil || errors.Is(err, consolesession.ErrRefused) {
+				t.Errorf("got the error %v", err)
+			}
+			stored, _, err := store.findLogin("", loginServer)
+			if stored.Tokens.Refresh != "secret-refresh-1" || stored.Tokens.Bearer != l.Tokens.Bearer || err != nil {
+				t.Errorf("stored %+v, %v", stored.Tokens, err)
+			}
+			issuer.NoIDToken = false
+			if token, err := source.Token(t.Context(), ""); err != nil || token == l.Tokens.Bearer {
+				t.Errorf("the second time: %q, %v", token, err)
+			}
+		})
 	}
 }
 

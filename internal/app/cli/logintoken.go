@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,35 +58,36 @@ func (s *loginTokenSource) Token(ctx context.Context, rejected string) (string, 
 	// An interrupt must not lose the tokens that the issuer sends in the place of those that it has taken back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTimeout)
 	defer cancel()
+	var renewErr error
 	err := s.store.updateLogins(ctx, func(logins []storedLogin) ([]storedLogin, error) {
 		n := slices.IndexFunc(logins, func(l storedLogin) bool { return l.isFor(s.login.Context, s.login.Server) })
 		if n < 0 {
 			return nil, errLoginExpired // another process has logged out
 		}
-		err := s.renewUnlessUsable(ctx, &logins[n], rejected)
+		renewErr = s.renewUnlessUsable(ctx, &logins[n], rejected)
 		s.login = logins[n]
-		return logins, err
+		return logins, nil // also after an error, which may leave a new refresh token
 	})
-	if errors.Is(err, consolesession.ErrRefused) {
-		err = fmt.Errorf("%w: %w", errLoginExpired, err)
+	if errors.Is(renewErr, consolesession.ErrRefused) || errors.Is(renewErr, consolesession.ErrNoIDToken) {
+		renewErr = fmt.Errorf("%w: %w", errLoginExpired, renewErr)
 	}
-	if err != nil {
+	if err = errors.Join(renewErr, err); err != nil {
 		return "", err
 	}
 	return s.login.Tokens.Bearer, nil
 }
 
-// renewUnlessUsable renews the tokens of a login, unless another process has.
+// renewUnlessUsable renews the tokens of a login, unless another process has. An error may leave the login with the old
+// bearer and a new refresh token.
 func (s *loginTokenSource) renewUnlessUsable(ctx context.Context, l *storedLogin, rejected string) error {
 	if s.isUsable(*l, rejected) {
 		return nil
 	}
 	tokens, err := s.renew(ctx, *l)
+	tokens.Refresh = cmp.Or(tokens.Refresh, l.Tokens.Refresh) // RFC 6749, section 6: without a new one, it remains valid
 	if err != nil {
+		l.Tokens.Refresh = tokens.Refresh
 		return err
-	}
-	if tokens.Refresh == "" {
-		tokens.Refresh = l.Tokens.Refresh // RFC 6749, section 6: it remains valid
 	}
 	l.Tokens = tokens
 	return nil

@@ -36,6 +36,10 @@ type Issuer struct {
 	Life time.Duration
 	// Revocation is the status of the answers to revocations, 0 if the issuer does not offer them.
 	Revocation int
+	// KeyFailures is the number of requests for the keys that will fail.
+	KeyFailures int
+	// NoIDToken leaves the ID token out of the answers to refresh tokens.
+	NoIDToken bool
 	// Change changes the claims of each ID token.
 	Change func(claims map[string]any)
 
@@ -76,10 +80,7 @@ func StartIssuer(tb testing.TB) *Issuer {
 		}
 		_ = json.NewEncoder(w).Encode(document)
 	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).
-			Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
-	})
+	mux.HandleFunc("GET /keys", i.serveKeys)
 	mux.HandleFunc("GET /authorize", serveSignInForm)
 	mux.HandleFunc("POST /authorize", i.redirectWithCode)
 	mux.HandleFunc("POST /token", i.serveToken)
@@ -99,6 +100,18 @@ func (i *Issuer) ListIssuedTokens() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]string(nil), i.issued...)
+}
+
+func (i *Issuer) serveKeys(w http.ResponseWriter, _ *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.KeyFailures > 0 {
+		i.KeyFailures--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	_ = json.NewEncoder(w).
+		Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
 }
 
 // serveRevocation revokes a refresh token, as RFC 7009 says.
@@ -191,9 +204,13 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	refresh, access := fmt.Sprint("secret-refresh-", i.Refresh), "secret-access"
 	i.issued = append(i.issued, id, refresh, access)
-	_ = json.NewEncoder(w).Encode(map[string]any{
+	answer := map[string]any{
 		"access_token": access, "token_type": "Bearer", "expires_in": int(i.Life.Seconds()), "refresh_token": refresh, "id_token": id,
-	})
+	}
+	if i.NoIDToken && r.FormValue("grant_type") == "refresh_token" {
+		delete(answer, "id_token")
+	}
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // IssueIDToken returns an ID token of alice, without a sign-in.

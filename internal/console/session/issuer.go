@@ -115,10 +115,7 @@ func (i *Issuer) ExchangeCode(ctx context.Context, redirectURL, code, nonce, pkc
 	return i.selectTokens(t, id, raw), nil
 }
 
-var (
-	errNoIDToken = errors.New("the issuer sent no ID token")
-	errNonce     = errors.New("the ID token belongs to another sign-in")
-)
+var errNonce = errors.New("the ID token belongs to another sign-in")
 
 // RefreshTokens implements RefreshFunc.
 func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens Tokens, err error) {
@@ -135,7 +132,7 @@ func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens
 	}
 	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
-		return Tokens{}, errors.Join(ErrRefused, err)
+		return Tokens{Refresh: t.RefreshToken}, err
 	}
 	return i.selectTokens(t, id, raw), nil
 }
@@ -145,7 +142,7 @@ func (i *Issuer) extractAndVerifyIDToken(
 ) (idToken *oidc.IDToken, rawIDToken string, err error) {
 	rawIDToken, ok := token.Extra("id_token").(string)
 	if !ok {
-		return nil, "", errNoIDToken
+		return nil, "", ErrNoIDToken
 	}
 	idToken, err = provider.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), rawIDToken)
 	if err != nil {

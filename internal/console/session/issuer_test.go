@@ -202,6 +202,33 @@ func TestIssuerRefresh(t *testing.T) {
 	}
 }
 
+// TestIssuerRefreshWithoutBearer covers an issuer that has replaced the refresh token, but sends no usable ID token.
+func TestIssuerRefreshWithoutBearer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*consoletest.Issuer)
+		err    error
+	}{
+		"NoKeys":    {func(i *consoletest.Issuer) { i.KeyFailures = 1 }, nil},
+		"NoIDToken": {func(i *consoletest.Issuer) { i.NoIDToken = true }, session.ErrNoIDToken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			tc.change(f.provider)
+			got, err := f.issuer.RefreshTokens(t.Context(), "secret-refresh-0")
+			if err == nil || errors.Is(err, session.ErrRefused) || tc.err != nil && !errors.Is(err, tc.err) {
+				t.Errorf("got the error %v", err)
+			}
+			if want := (session.Tokens{Refresh: "secret-refresh-1"}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			f.provider.NoIDToken = false
+			if got, err = f.issuer.RefreshTokens(t.Context(), got.Refresh); err != nil || got.Bearer == "" {
+				t.Errorf("the second time: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
 // hangingTransport answers no request before it ends.
 type hangingTransport struct{ asked chan struct{} }
 

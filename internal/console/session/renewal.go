@@ -19,12 +19,14 @@ const (
 	refreshBefore  = time.Minute      // before the expiry of a token
 	slotTimeout    = 5 * time.Second  // for other renewals
 	refreshTimeout = 10 * time.Second // for the issuer; a row is locked meanwhile
+	storeTimeout   = 5 * time.Second  // for the database afterwards
 	renewAgain     = 15 * time.Second // after a failure
 )
 
 var (
 	errTooManyRenewals = errors.New("too many sessions are renewed at the same time")
 	errRefreshTimeout  = errors.New("the issuer did not respond in time")
+	errStoreTimeout    = errors.New("the session was not stored in time")
 )
 
 // renewals keeps an issuer that does not respond from delaying all requests. Sessions use it to renew a session
@@ -105,10 +107,12 @@ func (s *Sessions) renewTokensOnce(ctx context.Context, idHash Hash, session Ses
 	switch {
 	case err == nil || errors.Is(err, ErrNone):
 		return session, err
-	case areTokensExpired(session.Tokens, time.Now()):
-		return Session{}, fmt.Errorf("renew tokens: %w", err)
+	case !areTokensExpired(session.Tokens, time.Now()):
+		return session, nil
+	case errors.Is(err, ErrNoIDToken): // only a sign-in gets one
+		return Session{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, idHash))
 	}
-	return session, nil
+	return Session{}, fmt.Errorf("renew tokens: %w", err)
 }
 
 func (s *Sessions) renewTokensInSlot(ctx context.Context, idHash Hash, session Session) (Session, error) {
@@ -120,32 +124,43 @@ func (s *Sessions) renewTokensInSlot(ctx context.Context, idHash Hash, session S
 }
 
 // renewTokensAndStore renews the tokens of a session, unless another request or replica has done so
-// meanwhile. After a failure it returns the session with the old tokens.
+// meanwhile. After a failure it returns the session with the old bearer.
 func (s *Sessions) renewTokensAndStore(ctx context.Context, idHash Hash, session Session) (Session, error) {
 	// The issuer may have replaced the refresh token, so an ended request must not lose the new one.
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, errRefreshTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout+storeTimeout, errStoreTimeout)
 	defer cancel()
+	refreshUntil := time.Now().Add(refreshTimeout)
+	var refreshErr error
 	err := s.store.UpdateLocked(ctx, idHash, func(ctx context.Context, r Record) (Record, error) {
 		current, err := s.sealer.decryptSession(idHash, r.Sealed)
 		if err != nil {
 			return r, err
 		}
-		session = current
+		session, refreshErr = current, nil
 		if s.areTokensDueForRenewal(current, time.Now()) {
-			tokens, err := s.refresh(ctx, current.Tokens.Refresh)
-			if err != nil {
-				return r, err
-			}
-			session.Tokens = tokens
+			ctx, cancel := context.WithDeadlineCause(ctx, refreshUntil, errRefreshTimeout)
+			defer cancel()
+			session.Tokens, refreshErr = s.refreshTokens(ctx, current.Tokens)
 		}
 		return s.newEncryptedRecord(idHash, session, r.Seen)
 	})
 	switch {
 	case errors.Is(err, ErrNone):
 		return Session{}, err
-	case errors.Is(err, ErrRefused):
-		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", session.User.Name, "err", err)
+	case errors.Is(refreshErr, ErrRefused):
+		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", session.User.Name, "err", refreshErr)
 		return Session{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, idHash))
 	}
-	return session, err
+	return session, errors.Join(refreshErr, err)
+}
+
+// refreshTokens returns new tokens. Beside an error it returns the old ones, with the refresh token that the issuer may
+// have put in the place of theirs.
+func (s *Sessions) refreshTokens(ctx context.Context, old Tokens) (Tokens, error) {
+	renewed, err := s.refresh(ctx, old.Refresh)
+	if err == nil {
+		return renewed, nil
+	}
+	old.Refresh = cmp.Or(renewed.Refresh, old.Refresh)
+	return old, err
 }

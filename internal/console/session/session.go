@@ -80,9 +80,14 @@ var (
 	ErrNone = errors.New("not signed in")
 	// ErrRefused means that the issuer refused to renew the tokens.
 	ErrRefused = errors.New("the issuer refused to renew the tokens")
+	// ErrNoIDToken means that the issuer sent no ID token. OpenID Connect requires none in answers to a refresh token.
+	ErrNoIDToken = errors.New("the issuer sent no ID token")
 )
 
 // A RefreshFunc gets new tokens from the issuer. It returns ErrRefused if a retry is useless.
+//
+// Beside another error it may return tokens with only a refresh token: the issuer has renewed the tokens, but there is
+// no usable bearer. The next call needs this refresh token, because the issuer may not accept the old one again.
 type RefreshFunc func(ctx context.Context, refresh string) (Tokens, error)
 
 const (

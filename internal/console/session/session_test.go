@@ -162,6 +162,55 @@ func TestRefreshFailsOnce(t *testing.T) {
 	})
 }
 
+// TestRefreshWithoutBearer covers an issuer that replaces the refresh token, and only later sends a bearer. Without an
+// ID token the session lasts as long as its bearer.
+func TestRefreshWithoutBearer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails   error
+		expired error // of a request after the expiry, while it fails
+	}{
+		"Unavailable": {errAway, errAway},
+		"NoIDToken":   {session.ErrNoIDToken, session.ErrNone},
+	} {
+		for _, recovers := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/recovers=%t", name, recovers), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					renewed, fails := 0, true
+					s := newSessions(session.NewMemoryStore(), func(_ context.Context, old string) (session.Tokens, error) {
+						if old != fmt.Sprint("r", renewed) {
+							return session.Tokens{}, fmt.Errorf("%w: refresh token %q", session.ErrRefused, old)
+						}
+						renewed++
+						tokens := session.Tokens{Refresh: fmt.Sprint("r", renewed)}
+						if fails {
+							return tokens, tc.fails
+						}
+						tokens.Bearer, tokens.Expires = "new", time.Now().Add(time.Hour)
+						return tokens, nil
+					})
+					id := start(t, s, session.Tokens{Bearer: "old", Refresh: "r0", Expires: time.Now().Add(30 * time.Second)})
+					want := func(bearer string, want error) {
+						t.Helper()
+						if got, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, want) || got.Tokens.Bearer != bearer {
+							t.Errorf("got %q, %v; want %q, %v", got.Tokens.Bearer, err, bearer, want)
+						}
+					}
+					want("old", nil)
+					fails = !recovers
+					time.Sleep(16 * time.Second)
+					if recovers {
+						want("new", nil)
+						return
+					}
+					want("old", nil)
+					time.Sleep(16 * time.Second)
+					want("", tc.expired)
+				})
+			})
+		}
+	}
+}
+
 // TestRefreshHangs covers that few renewals wait for an issuer at the same time, and that other sessions do not.
 func TestRefreshHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
