@@ -52,6 +52,16 @@ func personOfSession(s session.Session) Person {
 	return Person{Name: s.User.Name, Token: s.Tokens.Bearer}
 }
 
+type endSessionKey struct{}
+
+// EndSessionFromContext ends the session of a request, because the fleet API does not accept its token any more.
+func EndSessionFromContext(ctx context.Context) error {
+	if end, ok := ctx.Value(endSessionKey{}).(func(context.Context) error); ok {
+		return end(ctx)
+	}
+	return nil
+}
+
 // An Action is what a person did through the console.
 type Action struct {
 	// Action is one of a closed set, such as execution-approve-requested.

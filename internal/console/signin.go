@@ -35,6 +35,9 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 		}
 		ctx := withSession(r.Context(), p)
 		ctx = context.WithValue(ctx, recorderKey{}, c.deps.RecordAction)
+		ctx = context.WithValue(ctx, endSessionKey{}, func(ctx context.Context) error {
+			return c.endSessionWithToken(ctx, c.cookies.readSessionID(r), p.Tokens.Bearer)
+		})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -136,6 +139,19 @@ func (c *Console) replaceSession(r *http.Request, user session.User, tokens sess
 		c.log.InfoContext(r.Context(), "signed in", "user", user.Name, "mode", c.cfg.Mode, "remote", remoteHost(r))
 	}
 	return sessionID, err
+}
+
+// endSessionWithToken ends a session with a token that the fleet API does not accept. A session with a newer token lasts.
+func (c *Console) endSessionWithToken(ctx context.Context, sessionID, refusedToken string) error {
+	current, err := c.deps.Sessions.GetWithoutRecordingUse(ctx, sessionID)
+	switch {
+	case errors.Is(err, session.ErrNone):
+		return nil
+	case err != nil || current.Tokens.Bearer != refusedToken:
+		return err
+	}
+	c.log.InfoContext(ctx, "session ended: the fleet API does not accept its token", "user", current.User.Name)
+	return c.deps.Sessions.EndSession(ctx, sessionID)
 }
 
 func (c *Console) endSessionAndRemoveCookie(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,7 @@ type Source struct {
 	Topics []string
 	// Follow passes on the events after the cursor of the subscription, or from now on, until ctx or
 	// the stream ends. Soon after its start it passes an event with its cursor. It returns ErrExpired
-	// if the cursor is too old.
+	// if the cursor is too old, and ErrToken if the session must end.
 	Follow func(ctx context.Context, s Subscription, emit func(StreamEvent) error) error
 }
 
@@ -231,9 +231,13 @@ func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source
 	}
 	for {
 		hadCursor := cursor != ""
-		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, forward)
+		who := m.currentPerson()
+		err := source.Follow(ctx, Subscription{Who: who, Topics: topics, Cursor: cursor}, forward)
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, ErrToken) { // then reloadSession ends the stream, or has a newer token
+			err = errors.Join(err, m.console.endSessionWithToken(ctx, m.sessionID, who.Token))
 		}
 		if errors.Is(err, ErrExpired) {
 			cursor, needsReset = "", true

@@ -263,6 +263,7 @@ func newHostAndParts(
 	}
 	host, err = hosts.New(config, hosts.Deps{
 		REST:        connection,
+		Identify:    fleet.lookUpTokenUser,
 		ReleaseNode: releaseNode,
 		Decide:      fleet.explainDecisions,
 		ReadAudit:   readAudit,

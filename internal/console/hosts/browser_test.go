@@ -37,8 +37,9 @@ func (f *fixture) signIn(name string) *browser {
 }
 
 type sessionBody struct {
-	CSRF  string              `json:"csrf"`
-	Hosts []console.HostState `json:"hosts"`
+	SignedIn bool                `json:"signed_in"`
+	CSRF     string              `json:"csrf"`
+	Hosts    []console.HostState `json:"hosts"`
 }
 
 func (b *browser) session() (s sessionBody) {

@@ -3,7 +3,8 @@
 // Reads come from a watch cache that a read-only account fills. Each answer holds only what the
 // person may read: the account asks the API server by SubjectAccessReviews, whose answers count for
 // at most 30 seconds. The name and the groups of a person are those that the API server itself
-// gives to the person's token.
+// gives to the person's token. For a person with an assumed name, the fleet API must accept the token
+// every 30 seconds; otherwise the session ends.
 //
 // Writes use the token of the person and nothing else. Where an API server does not accept it, the
 // console shows the commands of the command line instead.
@@ -33,6 +34,7 @@ import (
 	faultv1 "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	sentinelv1 "github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -60,6 +62,9 @@ type Config struct {
 type Deps struct {
 	// REST replaces the configured connection.
 	REST *rest.Config
+	// Identify returns the person to whom the fleet API attributes a token. It returns console.ErrToken for an invalid
+	// one. Only Config.AssumeUsers needs it.
+	Identify func(ctx context.Context, token string) (session.User, error)
 	// ReleaseNode returns a node without the changes of node-fault-controller, and whether there
 	// were any.
 	ReleaseNode func(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool)

@@ -362,7 +362,7 @@ func TestStrangersToken(t *testing.T) {
 		sees   int
 	}{
 		"Refused": {func(*hosts.Config, *hosts.Deps) {}, http.StatusForbidden},
-		"Assumed": {func(c *hosts.Config, _ *hosts.Deps) { c.AssumeUsers, c.UserPrefix = true, "oidc:" }, http.StatusOK},
+		"Assumed": {assumeUsers("stranger", nil), http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -300,6 +300,11 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 		// There is nothing to add.
 	case isState:
 		console.WriteProblemJSON(w, http.StatusConflict, capitalizeFirst(state.Message)+".", state.Hint)
+	case errors.Is(err, console.ErrToken):
+		if err := console.EndSessionFromContext(r.Context()); err != nil {
+			log.WarnContext(r.Context(), "session not ended", "err", err)
+		}
+		console.WriteProblemJSON(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
 	case errors.Is(err, errNoReason), errors.Is(err, errNoPlanHash):
 		console.WriteProblemJSON(w, http.StatusBadRequest, capitalizeFirst(err.Error())+".", "")
 	case errors.Is(err, errHidden), apierrors.IsNotFound(err):

@@ -70,15 +70,22 @@ func (v *accessReviewer) lookUpTokenUser(ctx context.Context, person console.Per
 	})
 }
 
-// resolveReadUser returns the user whose rights limit what a person sees.
+// resolveReadUser returns the user whose rights limit what a person sees. It returns console.ErrToken for an assumed
+// user whose token the fleet API does not accept any more.
 func (v *accessReviewer) resolveReadUser(ctx context.Context, person console.Person) (reviewedUser, error) {
 	u, err := v.lookUpTokenUser(ctx, person)
-	isUnknown := errors.Is(err, errNotAccepted) || errors.Is(err, errNoToken)
 	mayAssume := v.host.cfg.AssumeUsers && person.Name != ""
-	if !isUnknown || !mayAssume {
+	if !errors.Is(err, errNotAccepted) || !mayAssume {
 		return u, err
 	}
-	return reviewedUser{Name: v.host.cfg.UserPrefix + person.Name, Groups: []string{"system:authenticated"}, assumed: true}, nil
+	name, err := getCachedOrAsk(v, []any{"fleet", person.Token}, func() (string, error) {
+		user, err := v.host.deps.Identify(ctx, person.Token)
+		return user.Name, err
+	})
+	if err != nil {
+		return reviewedUser{}, fmt.Errorf("identify the person at the fleet API: %w", err)
+	}
+	return reviewedUser{Name: v.host.cfg.UserPrefix + name, Groups: []string{"system:authenticated"}, assumed: true}, nil
 }
 
 // userHasAccess reports whether a user has a right.

@@ -2,12 +2,16 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
 // answeringClient answers SubjectAccessReviews.
@@ -45,5 +49,34 @@ func TestWithdrawnRights(t *testing.T) {
 			want(time.Second, true, 1)
 		}
 		want(time.Second, false, 2)
+	})
+}
+
+// TestRevokedTokenOfAssumedUser covers that a person whose name is assumed sees nothing from 30 seconds after the fleet
+// API has stopped accepting the token.
+func TestRevokedTokenOfAssumedUser(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, error(nil)
+		h := &Host{cfg: Config{AssumeUsers: true, UserPrefix: "oidc:"}, deps: Deps{Identify: func(_ context.Context, token string) (session.User, error) {
+			asked++
+			return session.User{Name: "of-" + token}, answer
+		}}}
+		reviews, person := newAccessReviewer(h), console.Person{Name: "of-t", Token: "t"}
+		want := func(after time.Duration, name string, questions int, err error) {
+			t.Helper()
+			time.Sleep(after)
+			// The API server never accepts the token.
+			_, _ = getCachedOrAsk(reviews, []any{"user", person.Token}, func() (reviewedUser, error) { return reviewedUser{}, errNotAccepted })
+			if u, got := reviews.resolveReadUser(t.Context(), person); u.Name != name || asked != questions || !errors.Is(got, err) {
+				t.Errorf("user %q after %d questions, %v; want %q after %d, %v", u.Name, asked, got, name, questions, err)
+			}
+		}
+		want(0, "oidc:of-t", 1, nil)
+		answer = console.ErrToken
+		want(29*time.Second, "oidc:of-t", 1, nil)
+		want(time.Second, "", 2, console.ErrToken)
+		answer = nil // for a person who signs in again
+		want(0, "oidc:of-t", 3, nil)
 	})
 }

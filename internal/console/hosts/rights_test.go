@@ -21,6 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
 // TestEmergencyStop covers that the stop is the person's own.
@@ -237,4 +238,28 @@ func TestCoverage(t *testing.T) {
 			t.Errorf("the answer is %s", text)
 		}
 	}
+}
+
+// assumeUsers returns a change to a host cluster that assumes names, with the answer of the fleet API for each token.
+func assumeUsers(name string, err error) func(*hosts.Config, *hosts.Deps) {
+	return func(c *hosts.Config, d *hosts.Deps) {
+		c.AssumeUsers, c.UserPrefix = true, "oidc:"
+		d.Identify = func(context.Context, string) (session.User, error) { return session.User{Name: name}, err }
+	}
+}
+
+// TestRevokedToken covers that a person with an assumed name is signed out once the fleet API does not accept the token.
+func TestRevokedToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, assumeUsers("", console.ErrToken))
+	f.bind("oidc:stranger", v1alpha1.ViewerRole, f.namespace)
+	const path = "console/hosts/demo/executions"
+	b := f.signIn("stranger")
+	for range 2 {
+		b.want(http.StatusUnauthorized, "GET", path, "", nil)
+	}
+	if b.session().SignedIn {
+		t.Error("the person is still signed in")
+	}
+	f.signIn("bob").want(http.StatusOK, "GET", path, "", nil) // the API server knows bob
 }
