@@ -31,7 +31,9 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		if index := f.Pick % (brokerServers + 1); index < brokerServers {
 			return faults.Target{Name: t.groups[t.broker][index].name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDiskThenRestart(ctx, schedule, index, f) }}
 		}
-		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error { return t.database.fillPrimaryDiskAndRecover(ctx, schedule, f) }}
+		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error {
+			return t.database.fillPrimaryDiskAndRecover(ctx, schedule, f)
+		}}
 	case faults.Failover:
 		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, _ context.Context) error { return t.database.failOver(ctx) }}
 	case faults.Host:

@@ -145,7 +145,7 @@ func (r *itemReader) readMetadataField(name []byte) error {
 	return r.in.skipValue()
 }
 
-// readStringOrNull reads a string; null counts as the empty string.
+// readStringOrRecordFault reads a string; null counts as the empty string.
 func (r *itemReader) readStringOrRecordFault(path string) (value []byte, err error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
