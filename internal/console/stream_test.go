@@ -41,11 +41,6 @@ func TestStreamPauses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-<<<<<<< HEAD
-				calls := 0
-				source := console.Source{Name: "s", Topics: []string{console.TopicClusters}, Follow: func(context.Context, console.Subscription, func(console.StreamEvent) error) error {
-					calls++
-=======
 				ctx, cancel := context.WithTimeout(t.Context(), tc.lasts)
 				defer cancel()
 				calls := 0
@@ -53,7 +48,6 @@ func TestStreamPauses(t *testing.T) {
 					if calls++; calls > 1000 { // without a pause, the time of the test stands still
 						cancel()
 					}
->>>>>>> fb
 					return tc.err
 				}}
 				c, err := console.New(console.Config{Mode: console.ModeNone, FleetAPI: "http://127.0.0.1:1"}, console.Deps{
@@ -62,11 +56,6 @@ func TestStreamPauses(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-<<<<<<< HEAD
-				ctx, cancel := context.WithTimeout(t.Context(), tc.lasts)
-				defer cancel()
-=======
->>>>>>> fb
 				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1/console/stream", http.NoBody)
 				if tc.cursor != "" {
 					r.Header.Set("Last-Event-ID", base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"s":%q}`, tc.cursor)))
@@ -84,20 +73,12 @@ func TestStreamPauses(t *testing.T) {
 // the session has a newer one.
 func TestStreamOfRefusedToken(t *testing.T) {
 	for name, tc := range map[string]struct {
-<<<<<<< HEAD
-		refresh string
-		lasts   bool
-	}{
-		"Current": {"", false},
-		"Renewed": {"r", true},
-=======
 		tokens session.Tokens
 		life   time.Duration
 		lasts  bool
 	}{
 		"Current": {session.Tokens{Bearer: "old"}, time.Hour, false},
 		"Renewed": {session.Tokens{Bearer: "old", Refresh: "r"}, 5 * time.Minute, true},
->>>>>>> fb
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,12 +86,8 @@ func TestStreamOfRefusedToken(t *testing.T) {
 				log := slog.New(slog.DiscardHandler)
 				refresh := func(context.Context, string) (session.Tokens, error) { return session.Tokens{Bearer: "new"}, nil }
 				sessions := session.New(limits, session.NewRandomKey(), session.NewMemoryStore(), refresh, log)
-<<<<<<< HEAD
-				id, _, err := sessions.CreateSession(t.Context(), session.User{Name: "alice"}, session.Tokens{Bearer: "old", Refresh: tc.refresh, Expires: time.Now().Add(5 * time.Minute)})
-=======
 				tc.tokens.Expires = time.Now().Add(tc.life)
 				id, _, err := sessions.CreateSession(t.Context(), session.User{Name: "alice"}, tc.tokens)
->>>>>>> fb
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -44,7 +44,7 @@ func (n needs) rights() (inNamespaces, cluster []runtime.Object) {
 			}
 		}
 	}
-	return append(inNamespaces, n.actions.SecretLookupObjects()...), cluster
+	return append(inNamespaces, n.actions.SecretLookupAccountAndRole()...), cluster
 }
 
 // bindings have actions act in namespaces: all of them, or those named.
@@ -59,7 +59,7 @@ func (n needs) bindings(namespace string, only ...string) (list []runtime.Object
 
 func people() []runtime.Object {
 	list := []runtime.Object{roles.ViewerClusterRole(), roles.ApproverClusterRole(), roles.AdministratorClusterRole()}
-	for _, role := range roles.RequesterClusterRolesByRisk() {
+	for _, role := range roles.RequesterClusterRolesUpToRisk() {
 		list = append(list, role)
 	}
 	return list
@@ -119,7 +119,7 @@ func TestGeneratedExecution(t *testing.T) {
 		"actions-cluster":    cluster,
 		"actions-chosen":     byChoice,
 		"bindings":           chosen.bindings("TARGET_NAMESPACE"),
-		"secret-lookup":      n.actions.SecretLookupBindings("TARGET_NAMESPACE"),
+		"secret-lookup":      n.actions.SecretLookupRoleBindings("TARGET_NAMESPACE"),
 		"people":             people(),
 		"admission-policies": guarded(n.guard),
 		"mutating":           guard.MutatingPolicyObjects(n.guard),
@@ -189,7 +189,7 @@ func TestExecutionEquals(t *testing.T) {
 		"Targets": {
 			reason: "all actions in one namespace, one in another", values: on + "targetNamespaces: [shop, {name: batch, actions: [restart_pod]}]}",
 			want: func(n needs) []runtime.Object {
-				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"), n.actions.SecretLookupBindings("shop", "batch"))
+				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"), n.actions.SecretLookupRoleBindings("shop", "batch"))
 			},
 		},
 		"NoSecrets": {
@@ -199,7 +199,7 @@ func TestExecutionEquals(t *testing.T) {
 		"Chosen": {
 			reason: "Secrets by their names, and kinds", values: on + "targetNamespaces: [shop], rbac: {secretNames: [b, a, b], manifestKinds: [configmaps, apps/deployments]}}",
 			want: func(n needs) []runtime.Object {
-				return slices.Concat(n.everything(), n.bindings("shop"), n.actions.SecretLookupBindings("shop"))
+				return slices.Concat(n.everything(), n.bindings("shop"), n.actions.SecretLookupRoleBindings("shop"))
 			},
 			needs: needs{actions: roles.Actions{Secrets: []string{"b", "a"}, Manifests: []string{"configmaps", "apps/deployments"}}},
 		},
