@@ -118,7 +118,7 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 		defer func() { <-a.slots }()
 		a.metrics.inProgress.Inc()
 		defer a.metrics.inProgress.Dec()
-		return a.reconcileAndReport(ctx, evaluation, res)
+		return a.reconcileAndReport(ctx, evaluation, generation, res)
 	case <-ctx.Done():
 		evaluation.abandon()
 		res.Outcome = OutcomeStopped
@@ -126,13 +126,19 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 	}
 }
 
-// reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation.
-func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, res *Result) error {
+// reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation. If the resource is older than
+// the generation of the event, the event is returned.
+func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, generation int64, res *Result) error {
 	r, err := a.getResourceAndReports(ctx, res)
 	if err != nil {
 		return a.endByFleetErrorStatus(ctx, evaluation, res, err)
 	}
 	res.ResourceName = r.Name
+	if r.Generation < generation {
+		evaluation.abandon()
+		res.Outcome = OutcomePostponed
+		return retryError{fmt.Errorf("the fleet API returned generation %d, the event names %d", r.Generation, generation), a.cfg.RetryDelay}
+	}
 	report, failure := a.reconcileWithTimeout(ctx, r)
 	if failure != nil && ctx.Err() != nil {
 		evaluation.abandon() // the failure may only be that of the stop
