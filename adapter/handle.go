@@ -24,6 +24,7 @@ const reportTimeout = 15 * time.Second
 var (
 	errTimeout = errors.New("the timeout of Reconcile expired")
 	errStopped = errors.New("the adapter was stopped")
+	errReport  = errors.New("report") // of a report that the fleet API did not store
 )
 
 // A retryError returns an event to the broker.
@@ -191,6 +192,9 @@ func (a *Adapter) getResourceAndReports(ctx context.Context, res *Result) (Resou
 	if err != nil {
 		return Resource{}, fmt.Errorf("get reports: %w", err)
 	}
+	if err := a.fleetErr.Load(); err != nil && !errors.Is(*err, errReport) {
+		a.recordFleetAnswer()
+	}
 	return Resource{Resource: r, Collection: res.Collection, Reports: reports}, nil
 }
 
@@ -226,11 +230,16 @@ func (a *Adapter) sendReport(ctx context.Context, res *Result) (stored bool, err
 	defer cancel()
 	stored, err = a.fleet.Report(ctx, res.Collection, res.ResourceID, res.Report)
 	if err != nil {
-		return false, fmt.Errorf("report: %w", err)
+		return false, fmt.Errorf("%w: %w", errReport, err)
 	}
+	a.recordFleetAnswer()
+	return stored, nil
+}
+
+// recordFleetAnswer ends an outage of the fleet API.
+func (a *Adapter) recordFleetAnswer() {
 	a.outage.Store(0)
 	a.fleetErr.Store(nil)
-	return stored, nil
 }
 
 // endByFleetErrorStatus ends an evaluation for which the fleet API returned an error.
@@ -239,10 +248,12 @@ func (a *Adapter) endByFleetErrorStatus(ctx context.Context, evaluation *evaluat
 	status := httpStatusOf(err)
 	switch {
 	case status == http.StatusNotFound:
+		a.recordFleetAnswer()
 		evaluation.endAsSucceeded(0)
 		res.Outcome, res.Err = OutcomeGone, nil
 		return nil
 	case isPermanentHTTPStatus(status):
+		a.recordFleetAnswer()
 		evaluation.endAsFailed(true)
 		res.Outcome = OutcomeRejected
 		return Permanent(err)
