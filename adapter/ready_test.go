@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
 // TestReadyAfterOutage has the fleet API fail once, and then answer.
@@ -43,10 +46,7 @@ func TestReadyAfterOutage(t *testing.T) {
 				}
 				a := newAdapter(t, Config{Timeout: 2 * time.Hour, StopTimeout: -1}, func(ctx context.Context, _ Resource) (Report, error) {
 					if failed {
-						select {
-						case <-time.After(tc.reconcile):
-						case <-ctx.Done():
-						}
+						return Available("done"), backoff.Sleep(ctx, tc.reconcile)
 					}
 					return Available("done"), nil
 				}, Deps{Consumer: broker, Fleet: fleet})
@@ -81,6 +81,46 @@ func TestReportOutageDelaysGrow(t *testing.T) {
 		time.Sleep(time.Hour)
 		if _, _, returned := broker.counts(); returned > 90 {
 			t.Errorf("%d attempts in an hour, want some 65", returned)
+		}
+	})
+}
+
+// A subscribedBroker can publish, but not receive.
+type subscribedBroker struct{ refused error }
+
+func (b subscribedBroker) Ready() error { return nil }
+
+func (b subscribedBroker) SubscriptionReady(subscription string) error {
+	if subscription != "adapter-dns" {
+		return nil
+	}
+	return b.refused
+}
+
+func (b subscribedBroker) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (b subscribedBroker) Consume(ctx context.Context, _ string, _ func(context.Context, cloudevent.Event) error) error {
+	<-ctx.Done()
+	return nil
+}
+
+// TestReadyFollowsSubscription has a broker that is connected refuse the subscription.
+func TestReadyFollowsSubscription(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("the queue belongs to another connection")
+	synctest.Test(t, func(t *testing.T) {
+		env := map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://localhost"}
+		a := newAdapter(t, Config{}, available, Deps{
+			Fleet: newFakeFleet(), Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		})
+		a.broker.client = subscribedBroker{refused: refused}
+		start(t, a)
+		synctest.Wait()
+		if err := a.Ready(); !errors.Is(err, refused) {
+			t.Errorf("Ready() = %v, want that of the subscription", err)
 		}
 	})
 }

@@ -33,13 +33,15 @@ func (b *Broker) Consume(
 	}
 	c := &consumer{broker: b, subscription: subscription, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
 	defer c.work.Wait()
+	defer b.subscriptions.SetNotReadyReason(subscription, errors.New("not subscribed: stopped"))
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := c.consumeUntilError(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
+		b.subscriptions.SetNotReadyReason(subscription, fmt.Errorf("not subscribed: %w", err))
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
@@ -47,7 +49,7 @@ func (b *Broker) Consume(
 			b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		}
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
 	}
 }
@@ -122,6 +124,7 @@ func (c *consumer) pullIntoFreeSlots(ctx context.Context, conn *nats.Conn, durab
 	if conn.Status() != nats.CONNECTED { // messages repeats its pull only after a connection that it saw break
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, c.broker.newNotConnectedError())
 	}
+	c.broker.subscriptions.SetNotReadyReason(c.subscription, nil)
 	for taken > 0 {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
@@ -104,4 +106,25 @@ func TestSlowHandlerDelaysNoOther(t *testing.T) {
 			t.Fatal("the other event was not handled while the slow one is")
 		}
 	}
+}
+
+// TestSubscriptionNameInUse subscribes with the name of a consumer that the server pushes to.
+func TestSubscriptionNameInUse(t *testing.T) {
+	b := newEmbedded(t, t.TempDir())
+	brokertest.StartBroker(t, b)
+	brokertest.WantReady(t, b)
+	js := newJetStream(t, b.URL())
+	pushed := jetstream.ConsumerConfig{Durable: "pushed", DeliverSubject: "elsewhere", AckPolicy: jetstream.AckExplicitPolicy}
+	if _, err := js.CreatePushConsumer(t.Context(), nats.DefaultTopic, pushed); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.StartConsumer(t, b, "pushed", func(context.Context, cloudevent.Event) error { return nil })
+	brokertest.WantSubscriptionReason(t, b, "pushed", "create consumer")
+	if err := b.Ready(); err != nil {
+		t.Errorf("Ready() = %v, want nil: events can be published", err)
+	}
+	if err := js.DeleteConsumer(t.Context(), nats.DefaultTopic, "pushed"); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.WantSubscriptionReady(t, b, "pushed")
 }
