@@ -172,6 +172,9 @@ func New(cfg Config, r Reconciler, deps Deps) (*Adapter, error) {
 	if a.cfg.Subscription == "" {
 		a.cfg.Subscription = DefaultSubscriptionPrefix + cfg.Name
 	}
+	if a.broker != nil {
+		a.broker.subscription = a.cfg.Subscription
+	}
 	return a, nil
 }
 

@@ -48,13 +48,15 @@ func (c BrokerConfig) overrideEnv(env func(string) (string, bool)) func(string) 
 
 // An openBroker is one of the supported brokers. It runs once.
 type openBroker struct {
-	client brokerClient
-	ran    atomic.Bool
+	client       brokerClient
+	subscription string
+	ran          atomic.Bool
 }
 
 type brokerClient interface {
 	Run(ctx context.Context) error
 	Ready() error
+	SubscriptionReady(subscription string) error
 	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 }
 
@@ -99,8 +101,13 @@ func newBrokerOpenerFromEnv[C any, B brokerClient](
 // Run connects until ctx ends.
 func (b *openBroker) Run(ctx context.Context) error { return b.client.Run(ctx) }
 
-// Ready returns why the broker is not connected, or nil.
-func (b *openBroker) Ready() error { return b.client.Ready() }
+// Ready returns why the broker is not connected or delivers no events, or nil.
+func (b *openBroker) Ready() error {
+	if err := b.client.Ready(); err != nil {
+		return err
+	}
+	return b.client.SubscriptionReady(b.subscription)
+}
 
 // Consume implements Consumer.
 func (b *openBroker) Consume(ctx context.Context, subscription string, handle func(context.Context, Event) error) error {

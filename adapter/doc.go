@@ -31,6 +31,7 @@
 //     stored. It is also acknowledged if it is no event about a resource of the adapter, if the
 //     resource no longer exists, or if the API has a newer report. Otherwise it is returned to the
 //     broker, or dead-lettered.
+//   - An event that names a generation is returned until the API has that generation.
 //   - One process never reconciles the same resource twice at the same time. An event that arrives
 //     meanwhile waits; a newer one replaces it. The resource is read after the wait, so the newest
 //     spec wins. Several processes can share a subscription; the API discards the older report.

@@ -65,10 +65,10 @@ func newFleetAPIClient(c FleetConfig, env func(string) (string, bool), adapter s
 	if err != nil {
 		return nil, err
 	}
-	// The kit has its own backoff, so the client does not retry.
+	// The kit has its own backoff, so the client does not retry. An event may precede its change on a standby.
 	fleet, err := client.New(client.Config{
 		Endpoint: endpoint, Token: token, CAFile: cmp.Or(c.CAFile, e.CAFile),
-		UserAgent: "fleetloop-adapter/" + adapter, MaxAttempts: 1, WrapTransport: telemetry.PropagateTraces,
+		UserAgent: "fleetloop-adapter/" + adapter, MaxAttempts: 1, ReadLatest: true, WrapTransport: telemetry.PropagateTraces,
 	})
 	if err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ const reportTimeout = 15 * time.Second
 var (
 	errTimeout = errors.New("the timeout of Reconcile expired")
 	errStopped = errors.New("the adapter was stopped")
+	errReport  = errors.New("report") // of a report that the fleet API did not store
 )
 
 // A retryError returns an event to the broker.
@@ -118,7 +119,7 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 		defer func() { <-a.slots }()
 		a.metrics.inProgress.Inc()
 		defer a.metrics.inProgress.Dec()
-		return a.reconcileAndReport(ctx, evaluation, res)
+		return a.reconcileAndReport(ctx, evaluation, generation, res)
 	case <-ctx.Done():
 		evaluation.abandon()
 		res.Outcome = OutcomeStopped
@@ -126,13 +127,19 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 	}
 }
 
-// reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation.
-func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, res *Result) error {
+// reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation. If the resource is older than
+// the generation of the event, the event is returned.
+func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, generation int64, res *Result) error {
 	r, err := a.getResourceAndReports(ctx, res)
 	if err != nil {
 		return a.endByFleetErrorStatus(ctx, evaluation, res, err)
 	}
 	res.ResourceName = r.Name
+	if r.Generation < generation {
+		evaluation.abandon()
+		res.Outcome = OutcomePostponed
+		return retryError{fmt.Errorf("the fleet API returned generation %d, the event names %d", r.Generation, generation), a.cfg.RetryDelay}
+	}
 	report, failure := a.reconcileWithTimeout(ctx, r)
 	if failure != nil && ctx.Err() != nil {
 		evaluation.abandon() // the failure may only be that of the stop
@@ -185,6 +192,9 @@ func (a *Adapter) getResourceAndReports(ctx context.Context, res *Result) (Resou
 	if err != nil {
 		return Resource{}, fmt.Errorf("get reports: %w", err)
 	}
+	if err := a.fleetErr.Load(); err != nil && !errors.Is(*err, errReport) {
+		a.recordFleetAnswer()
+	}
 	return Resource{Resource: r, Collection: res.Collection, Reports: reports}, nil
 }
 
@@ -220,11 +230,16 @@ func (a *Adapter) sendReport(ctx context.Context, res *Result) (stored bool, err
 	defer cancel()
 	stored, err = a.fleet.Report(ctx, res.Collection, res.ResourceID, res.Report)
 	if err != nil {
-		return false, fmt.Errorf("report: %w", err)
+		return false, fmt.Errorf("%w: %w", errReport, err)
 	}
+	a.recordFleetAnswer()
+	return stored, nil
+}
+
+// recordFleetAnswer ends an outage of the fleet API.
+func (a *Adapter) recordFleetAnswer() {
 	a.outage.Store(0)
 	a.fleetErr.Store(nil)
-	return stored, nil
 }
 
 // endByFleetErrorStatus ends an evaluation for which the fleet API returned an error.
@@ -233,10 +248,12 @@ func (a *Adapter) endByFleetErrorStatus(ctx context.Context, evaluation *evaluat
 	status := httpStatusOf(err)
 	switch {
 	case status == http.StatusNotFound:
+		a.recordFleetAnswer()
 		evaluation.endAsSucceeded(0)
 		res.Outcome, res.Err = OutcomeGone, nil
 		return nil
 	case isPermanentHTTPStatus(status):
+		a.recordFleetAnswer()
 		evaluation.endAsFailed(true)
 		res.Outcome = OutcomeRejected
 		return Permanent(err)

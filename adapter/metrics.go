@@ -22,7 +22,8 @@ const (
 	OutcomeDiscarded Outcome = "discarded"
 	// OutcomeDuplicate means that an earlier evaluation covered the event.
 	OutcomeDuplicate Outcome = "duplicate"
-	// OutcomePostponed means that the event was returned, because a newer one of its resource waits.
+	// OutcomePostponed means that the event was returned, because a newer one of its resource waits or the fleet API
+	// does not have its generation yet.
 	OutcomePostponed Outcome = "postponed"
 	// OutcomeGone means that the resource does not exist.
 	OutcomeGone Outcome = "gone"
@@ -56,7 +57,7 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name:        "fleetloop_adapter_events_total",
-			Help:        "Total number of deliveries of CloudEvents to the adapter, by outcome: reported, failed (reported and retried), dead_lettered (the last attempt failed), discarded (the API has a newer report), duplicate, postponed (a newer event of the resource waits), gone (the resource does not exist), ignored (not about a resource of the adapter), rejected (the API rejected a request; dead-lettered), unavailable (the API did not answer; retried) or stopped (returned because the adapter stopped).",
+			Help:        "Total number of deliveries of CloudEvents to the adapter, by outcome: reported, failed (reported and retried), dead_lettered (the last attempt failed), discarded (the API has a newer report), duplicate, postponed (a newer event of the resource waits, or the API lacks the generation of the event), gone (the resource does not exist), ignored (not about a resource of the adapter), rejected (the API rejected a request; dead-lettered), unavailable (the API did not answer; retried) or stopped (returned because the adapter stopped).",
 			ConstLabels: labels,
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{

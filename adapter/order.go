@@ -84,7 +84,9 @@ func (o *resourceSerializer) waitAndBegin(ctx context.Context, s resourceKey, ev
 // waitUntilResourceIdle waits until the resource is not busy. It is called and returns with the lock held.
 func (o *resourceSerializer) waitUntilResourceIdle(ctx context.Context, t *resourceState, eventID string, generation int64) error {
 	for {
-		if slices.Contains(t.handled, eventID) || generation != 0 && generation < t.generation {
+		older := generation != 0 && generation < t.generation
+		covered := generation <= t.generation && slices.Contains(t.handled, eventID)
+		if older || covered {
 			delete(t.pending, eventID)
 			return errHandled
 		}

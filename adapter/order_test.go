@@ -49,6 +49,60 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
+// TestOlderRead has the fleet API return an older generation than that of the event, as a standby may.
+func TestOlderRead(t *testing.T) {
+	t.Parallel()
+	newer := event("newer", "r1")
+	newer.Data = []byte(`{"resource_id":"r1","generation":2}`)
+	t.Run("First", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			fleet, broker := newFakeFleet(), newFakeBroker()
+			fleet.err = func(call string) error {
+				if call == "get" { // the next one returns generation 2
+					fleet.generation = 2
+				}
+				return nil
+			}
+			start(t, newAdapter(t, Config{}, available, Deps{Consumer: broker, Fleet: fleet}))
+			broker.queue <- newer
+			synctest.Wait()
+			if acked, dead, returned := broker.counts(); acked+dead != 0 || returned != 1 || len(fleet.of("r1")) != 0 {
+				t.Errorf("%d acknowledged, %d dead-lettered, %d returned after the read of generation 1; want 1 returned", acked, dead, returned)
+			}
+			time.Sleep(time.Minute)
+			acked, _, _ := broker.counts()
+			if r := fleet.of("r1"); acked != 1 || len(r) != 1 || r[0].ObservedGeneration != 2 {
+				t.Errorf("%d acknowledged, reports %+v; want 1 acknowledged and one report on generation 2", acked, r)
+			}
+		})
+	})
+	t.Run("Covered", func(t *testing.T) { // by the evaluation of an event that names no generation
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			fleet, broker := newFakeFleet(), newFakeBroker()
+			start(t, newAdapter(t, Config{RetryDelay: time.Hour}, func(context.Context, Resource) (Report, error) {
+				time.Sleep(time.Minute)
+				return Available("done"), nil
+			}, Deps{Consumer: broker, Fleet: fleet}))
+			for _, e := range []Event{event("first", "r1"), newer, event("last", "r1")} {
+				broker.queue <- e
+				synctest.Wait()
+			}
+			time.Sleep(3 * time.Minute)
+			fleet.set(func(f *fakeFleet) { f.generation = 2 })
+			if acked, _, _ := broker.counts(); acked != 2 {
+				t.Errorf("%d events acknowledged, want the two that name no generation", acked)
+			}
+			time.Sleep(2 * time.Hour)
+			acked, _, _ := broker.counts()
+			if r := fleet.of("r1"); acked != 3 || len(r) != 3 || r[2].ObservedGeneration != 2 {
+				t.Errorf("%d acknowledged, reports %+v; want all acknowledged after a report on generation 2", acked, r)
+			}
+		})
+	})
+}
+
 // TestOrderPerResource checks that one resource is reconciled once at a time, that the newest event
 // is the next, and that the others are acknowledged without an evaluation.
 func TestOrderPerResource(t *testing.T) {

@@ -60,6 +60,10 @@ type Config struct {
 	// Timeout limits one attempt of a request, including reading the response body. Zero means DefaultTimeout.
 	Timeout time.Duration
 
+	// ReadLatest makes each read find all writes, also those of other clients: a server with a standby then reads from
+	// its primary. Otherwise a read finds only the writes of the client itself.
+	ReadLatest bool
+
 	// MaxBody limits a response body in bytes. Zero means DefaultMaxBody.
 	MaxBody int64
 
@@ -108,7 +112,7 @@ func New(cfg Config) (*Client, error) {
 		http:        &http.Client{Transport: roundTripper, CheckRedirect: followOnlySameHostGET},
 		transport:   transport,
 		header:      header,
-		reads:       new(readTokens),
+		reads:       &readTokens{all: cfg.ReadLatest},
 		timeout:     cmp.Or(cfg.Timeout, DefaultTimeout),
 		maxBody:     cmp.Or(cfg.MaxBody, DefaultMaxBody),
 		maxAttempts: cmp.Or(cfg.MaxAttempts, DefaultMaxAttempts),

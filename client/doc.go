@@ -34,7 +34,7 @@
 //
 // A server may read from a standby of its database. A client remembers the tokens of its writes for
 // two minutes and sends the latest with its reads, so that they find what it wrote. The clients that
-// [Client.WithToken] returns share the tokens.
+// [Client.WithToken] returns share the tokens. With Config.ReadLatest, reads find the writes of all clients.
 //
 // # Limits
 //

@@ -16,6 +16,8 @@ const readTokenLifetime = 2 * time.Minute
 // A readTokens holds the tokens of recent writes. A read sends the latest, so that it finds the writes also on a
 // standby of the database.
 type readTokens struct {
+	all bool // reads find all writes, also those of other clients
+
 	mu     sync.Mutex
 	tokens []receivedToken // in the order of arrival, each earlier than the one before
 }
@@ -28,6 +30,10 @@ type receivedToken struct {
 // addTo adds the latest token to a read.
 func (t *readTokens) addTo(req *http.Request, now time.Time) {
 	if req.Method != http.MethodGet {
+		return
+	}
+	if t.all {
+		req.Header.Set(v1.ReadAfterHeader, v1.ReadAfterAll)
 		return
 	}
 	t.mu.Lock()

@@ -75,3 +75,32 @@ func TestReadTokens(t *testing.T) {
 		})
 	}
 }
+
+// TestReadLatest checks that each read finds all writes, whatever the client wrote.
+func TestReadLatest(t *testing.T) {
+	var sent []string
+	c, err := New(Config{Endpoint: "http://fleet.test", ReadLatest: true, WrapTransport: func(http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			sent = append(sent, r.Header.Get(v1.ReadAfterHeader))
+			w := httptest.NewRecorder()
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set(v1.ReadAfterHeader, "00000001000000000000A000")
+			_, _ = w.WriteString(`{}`)
+			return w.Result(), nil
+		})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := c.Clusters().Get(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Clusters().Create(t.Context(), v1.CreateRequest{Name: "one"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{v1.ReadAfterAll, "", v1.ReadAfterAll, ""}, sent); diff != "" {
+		t.Errorf("tokens of a read, a write and so on (-want +got):\n%s", diff)
+	}
+}

@@ -62,6 +62,33 @@ func (s *Status) NotReadyReason() error {
 	return errors.New("not connected: not started")
 }
 
+// Subscriptions holds the reasons why subscriptions receive no events at present. It is safe for concurrent use.
+type Subscriptions struct {
+	mu      sync.Mutex
+	reasons map[string]error
+}
+
+// SetNotReadyReason stores the reason of a subscription; nil means that it receives events.
+func (s *Subscriptions) SetNotReadyReason(subscription string, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reasons == nil {
+		s.reasons = map[string]error{}
+	}
+	s.reasons[subscription] = reason
+}
+
+// NotReadyReason returns the reason of a subscription, or nil.
+func (s *Subscriptions) NotReadyReason(subscription string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason, started := s.reasons[subscription]
+	if !started {
+		return errors.New("not subscribed: not started")
+	}
+	return reason
+}
+
 // A PublishWindow counts the publishes in progress, so that a stopping broker can wait for them.
 // The zero value is open and empty.
 type PublishWindow struct {

@@ -153,6 +153,10 @@ func testReadYourWrites(f *replicatedFixture) {
 		f.Errorf("without a token, the paused standby lists %v", names)
 	}
 	a := f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", "clusters?limit=100", nil).want(http.StatusOK)
+	latest := f.doWith(http.Header{v1.ReadAfterHeader: {v1.ReadAfterAll}}, "GET", "clusters?limit=100", nil).want(http.StatusOK)
+	if names := namesOf(read[v1.List](latest)); !slices.Contains(names, "own") {
+		f.Errorf("a read of all writes lists %v", names)
+	}
 	own := slices.Index(namesOf(read[v1.List](a)), "own")
 	if own < 0 {
 		f.Fatalf("with the token of its creation, the cluster is not listed: %s", a.body)

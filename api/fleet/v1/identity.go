@@ -9,6 +9,9 @@ const WhoAmIPath = BasePath + "/whoami"
 // Tokens have no meaning for clients, but of two of them the greater text is the later one.
 const ReadAfterHeader = "Fleetloop-Read-After"
 
+// ReadAfterAll is the value of ReadAfterHeader with which a read finds all writes. The server reads from its primary.
+const ReadAfterAll = "FFFFFFFFFFFFFFFFFFFFFFFF"
+
 // VersionHeader is the header of the response to WhoAmIPath with the version of the server: a release, such as 1.2.0,
 // or "dev", and after a space the commit.
 const VersionHeader = "Fleet-Api-Version"

@@ -1,6 +1,7 @@
 package amqp_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -124,4 +125,23 @@ func declareBounded(t *testing.T, ch *amqp091.Channel, exchange string, n int) {
 	if err := ch.QueueBind(exchange+"-collector", "", exchange, false, nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestQueueOfAnotherConnection subscribes to a queue that another connection declared as its own.
+func TestQueueOfAnotherConnection(t *testing.T) {
+	server := newServer(t)
+	ch := newChannel(t, server)
+	const durable, autoDelete, exclusive = false, false, true
+	if _, err := ch.QueueDeclare("owned-queue", durable, autoDelete, exclusive, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "owned"})
+	brokertest.StartBroker(t, b)
+	brokertest.StartConsumer(t, b, "queue", func(context.Context, cloudevent.Event) error { return nil })
+	brokertest.WantReady(t, b)
+	brokertest.WantSubscriptionReason(t, b, "queue", "owned-queue")
+	if _, err := ch.QueueDelete("owned-queue", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.WantSubscriptionReady(t, b, "queue")
 }

@@ -34,19 +34,21 @@ func (b *Broker) Consume(
 		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes",
 			subscription, longestName)
 	}
+	defer b.subscriptions.SetNotReadyReason(subscription, errors.New("not subscribed: stopped"))
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := b.consumeUntilLost(ctx, subscription, handle)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
+		b.subscriptions.SetNotReadyReason(subscription, fmt.Errorf("not subscribed: %w", err))
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
 		b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
 	}
 }
@@ -71,6 +73,8 @@ func (b *Broker) consumeUntilLost(
 		return err
 	}
 
+	b.subscriptions.SetNotReadyReason(subscription, nil)
+
 	// Handle deliveries until the connection is lost or the server ends the subscription. The first
 	// cause counts.
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
@@ -78,6 +82,8 @@ func (b *Broker) consumeUntilLost(
 	c.work.Go(func() { cancel(l.awaitLost(ctx)) })
 	c.handleDeliveriesConcurrently(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
+
+	b.subscriptions.SetNotReadyReason(subscription, fmt.Errorf("not subscribed: %w", context.Cause(ctx)))
 
 	// Close the connection last, because results can be acknowledged only while it lasts.
 	c.work.Wait()

@@ -20,11 +20,17 @@ import (
 
 // A Broker is an adapter, as its users see it.
 type Broker interface {
+	Consumer
 	Run(ctx context.Context) error
 	Ready() error
 	Publish(ctx context.Context, e *cloudevent.Event) error
-	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 	InFlight() int
+}
+
+// A Consumer is the part of an adapter that receives events.
+type Consumer interface {
+	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
+	SubscriptionReady(subscription string) error
 }
 
 // A Bed is the broker server of one test, with a separate topic.
@@ -71,6 +77,7 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 		{"InvalidEvent", testUnsendableEvents},
 		{"ManyPublishers", testManyPublishers},
 		{"Redelivery", testRedelivery},
+		{"SubscriptionReady", testSubscriptionReady},
 		{"DownAtStart", testDownAtStart},
 		{"ConnectionCut", testConnectionCut},
 		{"ServerKilled", testServerKilled},

@@ -31,13 +31,17 @@ func (b *Broker) Consume(
 	if subscription == "" || b.cfg.replaceInvalidNameChars(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
 	}
+	c := &consumer{broker: b, subscription: subscription, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
+	defer c.work.Wait()
+	defer b.subscriptions.SetNotReadyReason(subscription, errors.New("not subscribed: stopped"))
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consumeUntilError(ctx, subscription, handle)
+		err := c.consumeUntilError(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
+		b.subscriptions.SetNotReadyReason(subscription, fmt.Errorf("not subscribed: %w", err))
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
@@ -45,7 +49,7 @@ func (b *Broker) Consume(
 			b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		}
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
 	}
 }
@@ -61,10 +65,18 @@ func (Config) replaceInvalidNameChars(s string) string {
 	return string(out)
 }
 
-// consumeUntilError consumes until an error occurs.
-func (b *Broker) consumeUntilError(
-	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
-) error {
+// A consumer handles the messages of one subscription, also those of earlier connections.
+type consumer struct {
+	broker       *Broker
+	subscription string
+	handle       func(context.Context, cloudevent.Event) error
+	slots        chan struct{} // has an element for each message that is being pulled or handled
+	work         sync.WaitGroup
+}
+
+// consumeUntilError consumes until an error occurs. Handlers may still run when it returns.
+func (c *consumer) consumeUntilError(ctx context.Context) error {
+	b := c.broker
 	if err := b.status.NotReadyReason(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}
@@ -73,38 +85,75 @@ func (b *Broker) consumeUntilError(
 	b.mu.Unlock()
 	js, err := jetstream.New(conn)
 	if err != nil {
-		return fmt.Errorf("consume %q: %w", subscription, err)
+		return fmt.Errorf("consume %q: %w", c.subscription, err)
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, b.cfg.Stream, jetstream.ConsumerConfig{
-		Durable:       subscription,
+	durable, err := js.CreateOrUpdateConsumer(ctx, b.cfg.Stream, jetstream.ConsumerConfig{
+		Durable:       c.subscription,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckWait:       b.cfg.AckWait,
 		MaxAckPending: -1, // events that wait for their redelivery do not hold up the others
 	})
 	if err != nil {
-		return fmt.Errorf("consume %q: create consumer: %w", subscription, err)
+		return fmt.Errorf("consume %q: create consumer: %w", c.subscription, err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(2 * b.cfg.Concurrency))
+	for {
+		if err := c.pullIntoFreeSlots(ctx, conn, durable); err != nil {
+			return fmt.Errorf("consume %q: %w", c.subscription, err)
+		}
+	}
+}
+
+// pullIntoFreeSlots pulls a message for each free slot and handles it. It pulls no more, because the server would give
+// messages that wait here for longer than AckWait to other consumers, too.
+func (c *consumer) pullIntoFreeSlots(ctx context.Context, conn *nats.Conn, durable jetstream.Consumer) error {
+	taken, err := c.takeFreeSlots(ctx)
+	defer func() {
+		for range taken {
+			<-c.slots
+		}
+	}()
 	if err != nil {
-		return fmt.Errorf("consume %q: %w", subscription, err)
+		return err
+	}
+	messages, err := durable.Messages(jetstream.PullMaxMessages(taken), jetstream.StopAfter(taken))
+	if err != nil {
+		return err
 	}
 	defer messages.Stop()
-
-	// Handle the messages, Concurrency at once.
-	var work sync.WaitGroup
-	defer work.Wait()
-	slots := make(chan struct{}, b.cfg.Concurrency)
-	for {
+	if conn.Status() != nats.CONNECTED { // messages repeats its pull only after a connection that it saw break
+		return fmt.Errorf("%w: %w", broker.ErrNotReady, c.broker.newNotConnectedError())
+	}
+	c.broker.subscriptions.SetNotReadyReason(c.subscription, nil)
+	for taken > 0 {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return fmt.Errorf("consume %q: %w", subscription, err)
+			return err
 		}
-		slots <- struct{}{}
-		work.Go(func() {
-			defer func() { <-slots }()
-			b.handleAndAcknowledge(ctx, m, handle)
+		taken--
+		c.work.Go(func() {
+			defer func() { <-c.slots }()
+			c.broker.handleAndAcknowledge(ctx, m, c.handle)
 		})
+	}
+	return nil
+}
+
+// takeFreeSlots waits for a free slot and takes all that are free.
+func (c *consumer) takeFreeSlots(ctx context.Context) (taken int, err error) {
+	select {
+	case c.slots <- struct{}{}:
+		taken = 1
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	for {
+		select {
+		case c.slots <- struct{}{}:
+			taken++
+		default:
+			return taken, nil
+		}
 	}
 }
 

@@ -29,12 +29,13 @@ type Broker struct {
 	start func() (Server, error) // nil for an external server
 	log   *slog.Logger
 
-	status  broker.Status
-	window  broker.PublishWindow
-	queue   chan *publication // from the callers of Publish to the writer
-	stopped chan struct{}     // closed when queued publications are no longer accepted
-	changed chan struct{}     // has an element when the connection must be checked
-	bodies  sync.Pool         // of *[]byte
+	status        broker.Status
+	window        broker.PublishWindow
+	subscriptions broker.Subscriptions
+	queue         chan *publication // from the callers of Publish to the writer
+	stopped       chan struct{}     // closed when queued publications are no longer accepted
+	changed       chan struct{}     // has an element when the connection must be checked
+	bodies        sync.Pool         // of *[]byte
 
 	mu   sync.Mutex
 	conn *nats.Conn
@@ -149,6 +150,11 @@ func (b *Broker) URL() string {
 
 // Ready returns why events cannot be published at present, or nil.
 func (b *Broker) Ready() error { return b.status.NotReadyReason() }
+
+// SubscriptionReady returns why a subscription of Consume receives no events at present, or nil.
+func (b *Broker) SubscriptionReady(subscription string) error {
+	return b.subscriptions.NotReadyReason(subscription)
+}
 
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }

@@ -2,6 +2,7 @@ package pubsub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	prefetchFactor = 8
 	// ackDeadline is the time after which the event of a dead consumer is redelivered.
 	ackDeadline = 30 * time.Second
+	// refusalTime is the time after which a subscription counts as ready: the client reports errors, but no success.
+	refusalTime = 2 * time.Second
 )
 
 // Consume passes the events of a subscription to handle, Concurrency at once, until ctx ends. The
@@ -37,19 +40,21 @@ func (b *Broker) Consume(
 		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% "+
 			"and begin with a letter", subscription)
 	}
+	defer b.subscriptions.SetNotReadyReason(subscription, errors.New("not subscribed: stopped"))
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := b.consumeUntilError(ctx, subscription, handle)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
+		b.subscriptions.SetNotReadyReason(subscription, fmt.Errorf("not subscribed: %w", err))
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
 		b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
 	}
 }
@@ -74,6 +79,8 @@ func (b *Broker) consumeUntilError(
 		Timeout:  b.cfg.StopTimeout,
 		Behavior: pubsub.ShutdownBehaviorNackImmediately,
 	}
+	accepted := time.AfterFunc(refusalTime, func() { b.subscriptions.SetNotReadyReason(subscription, nil) })
+	defer accepted.Stop()
 	if err := subscriber.Receive(ctx, c.handleAndAcknowledge); err != nil {
 		return fmt.Errorf("receive from %q: %w", subscription, err)
 	}

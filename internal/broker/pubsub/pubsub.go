@@ -46,10 +46,11 @@ type Broker struct {
 	cfg Config
 	log *slog.Logger
 
-	status  broker.Status
-	window  broker.PublishWindow
-	session atomic.Pointer[session] // nil without a client
-	bodies  sync.Pool               // of *[]byte
+	status        broker.Status
+	window        broker.PublishWindow
+	subscriptions broker.Subscriptions
+	session       atomic.Pointer[session] // nil without a client
+	bodies        sync.Pool               // of *[]byte
 }
 
 // New returns a broker after checking the configuration. It starts nothing.
@@ -137,6 +138,11 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 
 // Ready returns why events cannot be published at present, or nil.
 func (b *Broker) Ready() error { return b.status.NotReadyReason() }
+
+// SubscriptionReady returns why a subscription of Consume receives no events at present, or nil.
+func (b *Broker) SubscriptionReady(subscription string) error {
+	return b.subscriptions.NotReadyReason(subscription)
+}
 
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }

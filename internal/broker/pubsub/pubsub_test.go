@@ -340,6 +340,26 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 	brokertest.WantReceivedAsReported(t, b, brokertest.NewPublishLedger(), c)
 }
 
+// TestSubscriptionOfAnotherTopic subscribes with a name that another topic uses.
+func TestSubscriptionOfAnotherTopic(t *testing.T) {
+	f := newFake(t)
+	const project = "projects/hyperfleet-test/"
+	if _, err := f.server.GServer.CreateTopic(t.Context(), &pubsubpb.Topic{Name: project + "topics/other"}); err != nil {
+		t.Fatal(err)
+	}
+	other := &pubsubpb.Subscription{Name: project + "subscriptions/second", Topic: project + "topics/other", AckDeadlineSeconds: 10}
+	if _, err := f.server.GServer.CreateSubscription(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := newSubscribed(t, f.config())
+	brokertest.StartConsumer(t, b, "second", func(context.Context, cloudevent.Event) error { return nil })
+	brokertest.WantSubscriptionReason(t, b, "second", "belongs to topic")
+	if _, err := f.server.GServer.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: other.GetName()}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.WantSubscriptionReady(t, b, "second")
+}
+
 func TestConfig(t *testing.T) {
 	cases := map[string]struct {
 		reason string
