@@ -9,3 +9,8 @@ import (
 func (a *API) RecheckAccess(ctx context.Context, header http.Header, scope Scope) error {
 	return a.newAccessRecheck(header, scope)(ctx)
 }
+
+// RecomputeStatusesAfterSync computes the status of all clusters whose sync has changed.
+func (a *API) RecomputeStatusesAfterSync(ctx context.Context) error {
+	return a.recomputeStatusesAfterSync(ctx)
+}

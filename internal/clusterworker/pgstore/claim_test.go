@@ -167,8 +167,8 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 			t.Errorf("saved %v, %v", saved, err)
 		}
 	}
-	if err := b.store.Observations.RecordObservationTime(t.Context(), term.Fence, []string{held, free}); err != nil {
-		t.Error(err)
+	if recorded := b.recordUnchanged(term.Fence, 0, held, free); !slices.Equal(recorded, []string{free}) {
+		t.Errorf("recorded %v", recorded)
 	}
 	if got, err := b.store.Observations.RequeueSynced(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
 		t.Errorf("requeued %v, %v", got, err)

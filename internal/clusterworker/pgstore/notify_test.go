@@ -72,7 +72,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"the worker succeeds", func() { b.complete(done(b.claimOne())) }, 0},
 		{"the observer writes", func() {
 			_, _ = b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: "pending", Status: "ready"}})
-			_ = b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id})
+			b.recordUnchanged(fence, 0, id)
 			_ = b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: b.row(id).ReportVersion}})
 		}, 0},
 		{"the observer finds that the Shoot has drifted", func() { _, _ = b.store.Observations.RequeueSynced(t.Context(), fence, []string{id}) }, 1},

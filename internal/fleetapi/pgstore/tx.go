@@ -106,7 +106,8 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 
 func (t *resourceTx) setShootState(locked *fleetapi.Locked, shoot *db.ShootOfRow) {
 	locked.Shoot = fleetapi.ShootState{
-		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
+		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, StatusOutdated: shoot.StatusOutdated,
+		Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
 	}
 	shown := &locked.Record.Status
 	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(shoot.ShootStatus), shoot.ShootMessage, shoot.SyncError
