@@ -65,7 +65,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"a cluster is new", func() { id = b.cluster("one") }, 1},
 		{"the worker claims", func() { c = b.claimOne() }, 0},
 		{"the worker names", func() {
-			_, _ = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: id, Token: c.Token, ShootName: "s"}})
+			_, _, _ = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: id, Token: c.Token, ShootName: "s"}})
 		}, 0},
 		{"the worker gives back", func() { _ = b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{c}) }, 1},
 		{"the worker fails", func() { b.complete(failed(b.claimOne(), "no", true, 0)) }, 0},

@@ -144,9 +144,9 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 				}
 				var results []clusterworker.Result
 				for _, c := range claims {
-					taken, err := store.StoreNames(b.Context(), []clusterworker.ProposedName{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
-					if err != nil || len(taken) != 0 {
-						b.Error(taken, err)
+					taken, skipped, err := store.StoreNames(b.Context(), []clusterworker.ProposedName{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
+					if err != nil || len(taken)+len(skipped) != 0 {
+						b.Error(taken, skipped, err)
 						return
 					}
 					results = append(results, done(c))

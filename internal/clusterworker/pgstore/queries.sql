@@ -193,15 +193,16 @@ union all
 select s.cluster_id from naming n
 join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token and s.shoot_name = n.shoot_name;
 
--- name: CountUnnamed :one
--- How many of some rows are still claimed and have no name although the one that
--- was asked for is free: another client had locked them.
+-- name: NamesOf :many
+-- For rows and the names that were asked for: whether the row is still claimed and has no name, and whether another row
+-- has that name. A row that could have been named but was not is locked by another client.
 with naming as (
     select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token, unnest(@shoot_names::text[]) as shoot_name
 )
-select count(*) from naming n
-join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
-where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name);
+select n.cluster_id::uuid as cluster_id, coalesce(s.claim_token = n.token and s.shoot_name is null, false)::boolean as nameless,
+    exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name) as taken
+from naming n
+left join tenant.cluster_sync s on s.cluster_id = n.cluster_id;
 
 -- name: Release :exec
 -- Gives claimed rows back, and tells the other workers: it names the generation.

@@ -306,24 +306,6 @@ func (q *Queries) CountClaimed(ctx context.Context, iDs []string, tokens []int64
 	return count, err
 }
 
-const CountUnnamed = `-- name: CountUnnamed :one
-with naming as (
-    select unnest($1::uuid[]) as cluster_id, unnest($2::bigint[]) as token, unnest($3::text[]) as shoot_name
-)
-select count(*) from naming n
-join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
-where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name)
-`
-
-// How many of some rows are still claimed and have no name although the one that
-// was asked for is free: another client had locked them.
-func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64, shootNames []string) (int64, error) {
-	row := q.db.QueryRow(ctx, CountUnnamed, iDs, tokens, shootNames)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const DueReports = `-- name: DueReports :many
 select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, s.status_generation, s.status_generation_at, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
@@ -593,6 +575,44 @@ func (q *Queries) Name(ctx context.Context, iDs []string, tokens []int64, shootN
 			return nil, err
 		}
 		items = append(items, cluster_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NamesOf = `-- name: NamesOf :many
+with naming as (
+    select unnest($1::uuid[]) as cluster_id, unnest($2::bigint[]) as token, unnest($3::text[]) as shoot_name
+)
+select n.cluster_id::uuid as cluster_id, coalesce(s.claim_token = n.token and s.shoot_name is null, false)::boolean as nameless,
+    exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name) as taken
+from naming n
+left join tenant.cluster_sync s on s.cluster_id = n.cluster_id
+`
+
+type NamesOfRow struct {
+	ClusterID string
+	Nameless  bool
+	Taken     bool
+}
+
+// For rows and the names that were asked for: whether the row is still claimed and has no name, and whether another row
+// has that name. A row that could have been named but was not is locked by another client.
+func (q *Queries) NamesOf(ctx context.Context, iDs []string, tokens []int64, shootNames []string) ([]NamesOfRow, error) {
+	rows, err := q.db.Query(ctx, NamesOf, iDs, tokens, shootNames)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamesOfRow
+	for rows.Next() {
+		var i NamesOfRow
+		if err := rows.Scan(&i.ClusterID, &i.Nameless, &i.Taken); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
