@@ -19,3 +19,25 @@ language sql immutable
         and (s).status_generation_at = (s).shoot_status_updated, false);
 revoke execute on function tenant.shoot_status_outdated(tenant.cluster_sync) from public;
 grant execute on function tenant.shoot_status_outdated(tenant.cluster_sync) to fleet_api, fleet_api_all_tenants, cluster_worker;
+
+-- What workers look for: the next lease, without the rows that wait after failures; and due rows, without those that
+-- timed out. A concurrent build that failed leaves an index that is not valid.
+-- +goose StatementBegin
+do $$
+declare
+    broken regclass;
+begin
+    for broken in
+        select i.indexrelid::regclass from pg_index i join pg_class c on c.oid = i.indexrelid
+        where not i.indisvalid and c.relkind = 'i' and c.relnamespace = 'tenant'::regnamespace
+            and c.relname in ('cluster_sync_leased_idx', 'cluster_sync_due_in_time_idx')
+    loop
+        execute format('drop index %s', broken);
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+create index concurrently if not exists cluster_sync_leased_idx on tenant.cluster_sync (due_at)
+    where synced is null and paused_at is null and claim_token is not null;
+create index concurrently if not exists cluster_sync_due_in_time_idx on tenant.cluster_sync (due_at)
+    where synced is null and paused_at is null and error_class is distinct from 'timeout';
