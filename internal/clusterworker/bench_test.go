@@ -34,8 +34,8 @@ func (s *endlessStore) ClaimRows(_ context.Context, _ string, limits ClaimLimits
 	return list, nil
 }
 
-func (*endlessStore) StoreNames(context.Context, []ProposedName) ([]ProposedName, error) {
-	return nil, nil
+func (*endlessStore) StoreNames(context.Context, []ProposedName) (taken, skipped []ProposedName, err error) {
+	return nil, nil, nil
 }
 
 func (s *endlessStore) WriteResults(_ context.Context, results []Result) ([]string, error) {

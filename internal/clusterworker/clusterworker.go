@@ -124,8 +124,8 @@ type Store interface {
 	// among them, with the fields that could be read.
 	ClaimRows(ctx context.Context, owner string, limits ClaimLimits, lease time.Duration) (claims []Claim, err error)
 	// StoreNames stores the names of Shoots for rows without one, and returns the names that
-	// another row has taken.
-	StoreNames(ctx context.Context, names []ProposedName) (taken []ProposedName, err error)
+	// another row has taken. It skips rows that are locked, and rows whose claim is lost.
+	StoreNames(ctx context.Context, names []ProposedName) (taken, skipped []ProposedName, err error)
 	// ReleaseClaims returns rows unchanged and due at once.
 	ReleaseClaims(ctx context.Context, claims []Claim) error
 	ResultStore

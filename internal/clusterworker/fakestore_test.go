@@ -29,6 +29,7 @@ type fakeRow struct {
 	gone                bool
 	unsyncedSince       time.Time
 	pausedUntil         time.Time // zero: not paused
+	locked              bool      // gets no name
 }
 
 // A fakeStore keeps rows in memory, under the rules of the database: leases, fences,
@@ -135,19 +136,19 @@ func (s *fakeStore) claim(owner string, room ClaimLimits, lease time.Duration, b
 	return list
 }
 
-func (s *fakeStore) StoreNames(ctx context.Context, names []ProposedName) ([]ProposedName, error) {
+func (s *fakeStore) StoreNames(ctx context.Context, names []ProposedName) (taken, skipped []ProposedName, err error) {
 	if err := s.before(ctx, toName); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	used := map[string]string{}
 	for _, r := range s.rows {
 		used[r.shootName] = r.id
 	}
-	var taken []ProposedName
 	for _, n := range names {
 		r := s.rows[n.ClusterID]
-		if r == nil || r.token != n.Token {
+		if r == nil || r.token != n.Token || r.locked {
+			skipped = append(skipped, n)
 			continue
 		}
 		if other, ok := used[n.ShootName]; ok && other != n.ClusterID {
@@ -158,7 +159,7 @@ func (s *fakeStore) StoreNames(ctx context.Context, names []ProposedName) ([]Pro
 		used[n.ShootName] = n.ClusterID
 	}
 	s.mu.Unlock()
-	return taken, s.after(ctx, toName)
+	return taken, skipped, s.after(ctx, toName)
 }
 
 func (s *fakeStore) WriteResults(ctx context.Context, results []Result) ([]string, error) {

@@ -36,12 +36,12 @@ func (c *claimer) storeNamesAndStartCalls(ctx context.Context, claims []timedCla
 	if len(named) == 0 {
 		return nil
 	}
-	taken, stored := c.storeNamesWithRetry(ctx, named)
+	taken, skipped, stored := c.storeNamesWithRetry(ctx, named)
 	for _, claim := range named {
 		switch {
 		case ctx.Err() != nil:
 			w.queueOutcomeAndWakeClaimer(newReleaseOutcome(claim))
-		case !stored:
+		case !stored, skipped[claim.ClusterID]: // its name stays open
 			w.queueOutcomeAndWakeClaimer(newAbandonedOutcome(claim))
 		case taken[claim.ClusterID]:
 			nameTaken = append(nameTaken, claim)
@@ -65,9 +65,9 @@ func (w *Worker) deriveShootName(ctx context.Context, claim Claim, choiceIndex i
 	return name, nil
 }
 
-// storeNamesWithRetry stores the names of claims, and returns the clusters whose name is taken. It retries as
-// long as the leases leave enough time for calls.
-func (c *claimer) storeNamesWithRetry(ctx context.Context, claims []timedClaim) (clustersWithTakenName map[string]bool, stored bool) {
+// storeNamesWithRetry stores the names of claims, and returns the clusters whose name is taken and those that the store
+// skipped. It retries as long as the leases leave enough time for calls.
+func (c *claimer) storeNamesWithRetry(ctx context.Context, claims []timedClaim) (taken, skipped map[string]bool, stored bool) {
 	w := c.worker
 	names := make([]ProposedName, len(claims))
 	for i, claim := range claims {
@@ -75,22 +75,26 @@ func (c *claimer) storeNamesWithRetry(ctx context.Context, claims []timedClaim) 
 	}
 	for failures := 0; ; failures++ {
 		w.claimPulse.recordProgress()
-		taken, err := w.storeNamesOnce(ctx, names)
+		takenNames, skippedNames, err := w.storeNamesOnce(ctx, names)
 		w.db.recordRequestResult(ctx, toName, err)
 		if err == nil {
-			clustersWithTakenName = make(map[string]bool, len(taken))
-			for _, name := range taken {
-				clustersWithTakenName[name.ClusterID] = true
-			}
-			return clustersWithTakenName, true
+			return toClusterSet(takenNames), toClusterSet(skippedNames), true
 		}
 		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(failures)) != nil || !claims[0].hasLeaseFor(w.cfg.minLeaseToStartCall()) {
-			return nil, false
+			return nil, nil, false
 		}
 	}
 }
 
-func (w *Worker) storeNamesOnce(ctx context.Context, names []ProposedName) (taken []ProposedName, err error) {
+func toClusterSet(names []ProposedName) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name.ClusterID] = true
+	}
+	return set
+}
+
+func (w *Worker) storeNamesOnce(ctx context.Context, names []ProposedName) (taken, skipped []ProposedName, err error) {
 	queryCtx, cancel := w.withQueryTimeout(ctx, min(storeTimeout, w.cfg.Lease/2))
 	defer cancel()
 	return w.deps.Store.StoreNames(queryCtx, names)

@@ -51,7 +51,7 @@ func (r *Reporter) sendAllPoolReports(ctx context.Context, row Row, statusIsCurr
 	if err != nil {
 		return fmt.Errorf("report on the node pools of cluster %q: %w", row.ClusterID, err)
 	}
-	if isShootReady(&row) && !statusIsCurrent {
+	if row.IsStatusOutdated() || isShootReady(&row) && !statusIsCurrent {
 		markStatusOutdated(&row)
 	}
 	for _, pool := range pools {

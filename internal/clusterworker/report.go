@@ -31,6 +31,9 @@ func BuildClusterReport(row Row, now time.Time) (report v1.Report, hasReport boo
 	if row.ClusterGeneration < 1 {
 		return v1.Report{}, false
 	}
+	if row.IsStatusOutdated() {
+		markStatusOutdated(&row)
+	}
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: ReportAdapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
@@ -54,7 +57,7 @@ func isSpecApplied(row *Row) bool {
 }
 
 func isShootReady(row *Row) bool {
-	return row.Status == v1.ShootReady && isSpecApplied(row) && !row.Deleting
+	return row.Status == v1.ShootReady && !row.IsStatusOutdated() && isSpecApplied(row) && !row.Deleting
 }
 
 func newReportCondition(conditionType string, isTrue bool, reason, message string) v1.ReportCondition {

@@ -214,6 +214,27 @@ func TestReportOfAnUnseenShoot(t *testing.T) {
 	})
 }
 
+// TestReportOfAnOutdatedStatus: a leader that has not observed a Shoot since its last change does not repeat that it is
+// ready, or that it failed, however long that takes.
+func TestReportOfAnOutdatedStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newReporterSide()
+		s.unseen = true
+		changed := func(r *clusterworker.Row) { r.ShootGeneration, r.StatusGeneration = 8, 7 }
+		s.change("a", synced(changed))
+		s.start(t)
+		after(2 * time.Minute)
+		const progressing = "-Available(ShootProgressing) +Applied(Synced) +Health(NoErrors)"
+		wantReport(t, "ready before the change", s.last(), progressing)
+		s.change("a", synced(changed, is(v1.ShootError, "no quota")))
+		after(time.Minute)
+		wantReport(t, "failed before the change", s.last(), progressing)
+		s.change("a", synced(changed, func(r *clusterworker.Row) { r.StatusGeneration = 8 }))
+		after(time.Minute)
+		wantReport(t, "ready with the change", s.last(), "+Available(ShootReady) +Applied(Synced) +Health(NoErrors)")
+	})
+}
+
 // TestChangeDuringAReport: a change during a report is reported again.
 func TestChangeDuringAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

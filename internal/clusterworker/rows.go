@@ -37,9 +37,19 @@ type Row struct {
 	Status        v1.ShootStatus
 	StatusMessage string
 	StatusUpdated *time.Time
+	// StatusGeneration is the Shoot's metadata.generation that Status is about, 0 if it is
+	// not known, and -1 if Status is about a Shoot that was replaced.
+	StatusGeneration int64
 
 	// ReportVersion rises with every change that is reported to the fleet API.
 	ReportVersion int64
+}
+
+// IsStatusOutdated reports whether the status is known to be about the Shoot before its last
+// change. A change does not invalidate any other status than ready and error.
+func (r *Row) IsStatusOutdated() bool {
+	return r.StatusGeneration != 0 && r.StatusGeneration < r.ShootGeneration &&
+		(r.Status == v1.ShootReady || r.Status == v1.ShootError)
 }
 
 // A StatusChange is an observed change of a Shoot.
@@ -53,10 +63,21 @@ type StatusChange struct {
 	Status   v1.ShootStatus
 	Message  string
 	ShootUID string // empty keeps the stored value
+	// Generation is the Shoot's metadata.generation, 0 if the Shoot was absent.
+	Generation int64
 
 	// Change is the change event for the sinks, nil without an event. It is stored
 	// in the same write.
 	Change *Change
+}
+
+// An UnchangedStatus is an observation that leaves the status of a row as it is.
+type UnchangedStatus struct {
+	ClusterID string
+	// ShootUID is that of the row. A row with another Shoot by now is not written.
+	ShootUID string
+	// Generation is the Shoot's metadata.generation, 0 if the Shoot was absent.
+	Generation int64
 }
 
 // A Term is the time during which one worker, the leader, observes for all.
@@ -120,8 +141,9 @@ type StatusStore interface {
 	// that have changed, that are locked, or whose first claim is not completed. If the
 	// term is over, it writes nothing and returns ErrFenced.
 	SaveStatus(ctx context.Context, fence int64, changes []StatusChange) (saved []string, err error)
-	// RecordObservationTime records that rows were observed without a change.
-	RecordObservationTime(ctx context.Context, fence int64, clusterIDs []string) error
+	// RecordUnchanged records observations without a change, and returns the ids of the rows
+	// that it wrote. It skips locked rows.
+	RecordUnchanged(ctx context.Context, fence int64, observed []UnchangedStatus) (recorded []string, err error)
 	// RequeueSynced makes synced rows due again, and returns the ids of those that it
 	// changed. It skips locked rows.
 	RequeueSynced(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error)

@@ -334,6 +334,26 @@ func TestNameStaysWhateverComes(t *testing.T) {
 	})
 }
 
+// TestNameOfALockedRow: a row that is locked while it gets its name keeps the first choice.
+func TestNameOfALockedRow(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		r.store.edit("a", func(row *fakeRow) { row.locked = true })
+		r.start()
+		r.pass(time.Second)
+		if name, n := r.store.row("a").shootName, r.store.count(toName); name != "" || n != 1 {
+			t.Errorf("the Shoot is called %q after %d requests", name, n)
+		}
+		r.store.mu.Lock()
+		r.store.rows["a"].locked = false
+		r.store.mu.Unlock()
+		r.pass(2 * r.worker.cfg.Lease)
+		r.wantSynced()
+		if name := r.store.row("a").shootName; name != "a-0" {
+			t.Errorf("the Shoot is called %s", name)
+		}
+	})
+}
+
 func TestManyWorkersShareRows(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.garden.set(takes(200*time.Millisecond), nil)

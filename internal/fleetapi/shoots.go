@@ -36,6 +36,8 @@ type ShootState struct {
 	Gone bool
 	// Synced reports whether Gardener has the current spec of the cluster.
 	Synced bool
+	// StatusOutdated reports whether the status ready or error of the Shoot is about the Shoot before its last change.
+	StatusOutdated bool
 	// Attempts is the number of consecutive failures of the sync.
 	Attempts int
 	// Generation is the cluster's generation at the last attempt, 0 before the first one.
@@ -85,7 +87,7 @@ func (l *Locked) buildShootReport(previous v1.Status) v1.AdapterStatus {
 		report.ObservedGeneration = l.Record.Generation // the absence of the Shoot concerns the deletion
 	}
 	syncFails := shown.SyncError != "" && sync.Attempts > 0
-	healthy := !syncFails && shown.ShootStatus != v1.ShootError
+	healthy := !syncFails && (shown.ShootStatus != v1.ShootError || sync.StatusOutdated)
 	available := v1.AdapterCondition{ReportCondition: l.buildShootAvailability(), LastTransitionTime: l.Now}
 	if p, ok := findCondition(previous, FormatSuccessfulConditionType(adapterGardener)); ok {
 		report.CreatedTime = p.CreatedTime
@@ -104,7 +106,7 @@ func (l *Locked) buildShootReport(previous v1.Status) v1.AdapterStatus {
 // buildShootAvailability returns the condition Available that corresponds to the sync.
 func (l *Locked) buildShootAvailability() v1.ReportCondition {
 	shown, deleting := l.Record.Status, l.Record.IsBeingDeleted()
-	ready := l.Shoot.Synced && shown.ShootStatus == v1.ShootReady && !deleting
+	ready := l.Shoot.Synced && !l.Shoot.StatusOutdated && shown.ShootStatus == v1.ShootReady && !deleting
 	available := v1.ReportCondition{Type: v1.ConditionAvailable, Status: toConditionStatus(ready)}
 	switch {
 	case l.Shoot.Gone:

@@ -110,14 +110,14 @@ func wrapWithErrorClass(err error, format string, args ...any) error {
 // classifyAPIError returns the class of a refusal.
 func classifyAPIError(r *apiError) shoot.Class {
 	switch {
+	case r.matches(`admission webhook "[^"]*" denied the request`):
+		return shoot.ClassInvalid // with any status code
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
 		return shoot.ClassUnavailable // for this client only, not due to a Shoot
 	case r.code == http.StatusConflict:
 		return shoot.ClassConflict
-	case r.matches(`admission webhook "[^"]*" denied the request`):
-		return shoot.ClassInvalid // with any status code
 	case r.code == http.StatusForbidden:
 		return classifyForbidden(r)
 	case r.code == http.StatusInternalServerError && r.matches(invalidReference) && !r.matches(serverUnreachable):

@@ -107,6 +107,11 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 			code:   500, body: status("InternalError", `admission webhook "validation.provider.example" denied the request: networks.vpc: Required value`),
 			want: shoot.ClassInvalid, says: `admission webhook "validation.provider.example" denied the request: networks.vpc: Required value`,
 		},
+		"WebhookDeniesAsThrottling": {
+			reason: "it would throttle all other Shoots",
+			code:   429, body: status("TooManyRequests", `admission webhook "x" denied the request: no room`),
+			want: shoot.ClassInvalid, says: `admission webhook "x" denied the request: no room`,
+		},
 		"WebhookDoesNotAnswer": {
 			reason: "it may be back soon",
 			code:   500, body: status("InternalError", `Internal error occurred: failed calling webhook "validation.provider.example": context deadline exceeded`),

@@ -12,7 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// maxStart is how long refusals of a server that is not ready count as its start.
+// maxStart is how long refusals of a server that is not ready count as its start, and how long there
+// is none before the next start.
 const maxStart = 5 * time.Minute
 
 // A readiness is what this client knows about the readiness of the API server.
@@ -22,9 +23,11 @@ const maxStart = 5 * time.Minute
 // only if it is ready. One that never let this client read its readiness counts as ready.
 type readiness struct {
 	readable atomic.Bool // the server once answered, in whatever state
+	allowed  atomic.Bool // the server allowed a request after the last refusal
 
 	mu           sync.Mutex
-	firstRefusal time.Time // since the server was ready last; zero for none. Guarded by mu
+	firstRefusal time.Time // of this start; zero if the server was ready since. Guarded by mu
+	lastRefusal  time.Time // guarded by mu
 }
 
 // recordReady records that the server is ready.
@@ -35,14 +38,25 @@ func (r *readiness) recordReady() {
 	r.firstRefusal = time.Time{}
 }
 
-// recordRefusal records a refusal, and returns the time since the first one. The wall clock has no effect on it.
+// recordAllowed records that the server allowed a request that needs a role. It is called for every such request.
+func (r *readiness) recordAllowed() {
+	if !r.allowed.Load() {
+		r.allowed.Store(true)
+	}
+}
+
+// recordRefusal records a refusal, and returns the time since the first one of this start. The wall clock has no
+// effect on it. A server that allows some requests and keeps refusing others does not start again.
 func (r *readiness) recordRefusal() (sinceFirst time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.firstRefusal.IsZero() {
-		r.firstRefusal = time.Now()
+	now := time.Now()
+	startsAgain := r.allowed.Swap(false) && now.Sub(r.lastRefusal) > maxStart
+	if r.firstRefusal.IsZero() || startsAgain {
+		r.firstRefusal = now
 	}
-	return time.Since(r.firstRefusal)
+	r.lastRefusal = now
+	return now.Sub(r.firstRefusal)
 }
 
 // learnReadiness finds out whether the readiness can be read. Only the answers of an API server

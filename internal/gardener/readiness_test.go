@@ -83,14 +83,20 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestRefusalsOfAServerThatNeverGetsReady holds that refusals count as a missing permission five minutes after the
-// first one, and as an outage again after the server was ready.
+// first one, and as an outage again after the server was ready or has answered.
 func TestRefusalsOfAServerThatNeverGetsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		denied := always(http.StatusForbidden, status("Forbidden", `forbidden: User "worker" cannot get it`))
-		ready := true
+		ready, allowed := true, false
 		server := http.NewServeMux()
 		server.HandleFunc("/api/v1/namespaces/"+namespace, always(http.StatusOK, there))
-		server.HandleFunc(shoots+"/a", denied)
+		server.HandleFunc(shoots+"/a", func(w http.ResponseWriter, r *http.Request) {
+			if allowed {
+				answer(w, http.StatusOK, `{"kind":"Shoot","metadata":{"name":"a"}}`)
+				return
+			}
+			denied(w, r)
+		})
 		server.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 			if ready {
 				answer(w, http.StatusOK, "ok")
@@ -108,19 +114,25 @@ func TestRefusalsOfAServerThatNeverGetsReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
-			ready bool
-			after time.Duration
-			want  shoot.Class
+			ready, allowed bool
+			after          time.Duration
+			want           shoot.Class // empty means success
 		}{
-			{false, 0, shoot.ClassUnavailable},
-			{false, 4 * time.Minute, shoot.ClassUnavailable},
-			{false, 2 * time.Minute, shoot.ClassForbidden},
-			{true, time.Minute, shoot.ClassForbidden},
-			{false, time.Minute, shoot.ClassUnavailable},
+			{false, false, 0, shoot.ClassUnavailable},
+			{false, false, 4 * time.Minute, shoot.ClassUnavailable},
+			{false, false, 2 * time.Minute, shoot.ClassForbidden},
+			{true, false, time.Minute, shoot.ClassForbidden},
+			{false, false, time.Minute, shoot.ClassUnavailable},
+			{false, true, time.Minute, ""},
+			{false, false, 10 * time.Minute, shoot.ClassUnavailable},
+			{false, false, 6 * time.Minute, shoot.ClassForbidden},
+			{false, true, time.Minute, ""}, // it allows this, and refuses other requests for good
+			{false, false, time.Minute, shoot.ClassForbidden},
 		} {
 			time.Sleep(step.after)
-			ready = step.ready
-			if _, err := c.GetShoot(t.Context(), "a"); shoot.ClassOf(err) != step.want {
+			ready, allowed = step.ready, step.allowed
+			_, err := c.GetShoot(t.Context(), "a")
+			if (err == nil) != (step.want == "") || err != nil && shoot.ClassOf(err) != step.want {
 				t.Errorf("%+v: error %v of class %q", step, err, shoot.ClassOf(err))
 			}
 		}

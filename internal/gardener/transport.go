@@ -86,6 +86,9 @@ func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*h
 		}
 	}
 	resp, err := t.sendOnce(ctx, request)
+	if err == nil && strings.Contains(request.path, "/namespaces/") {
+		t.ready.recordAllowed()
+	}
 	if !isPermissionDenied(err) {
 		return resp, err
 	}

@@ -67,8 +67,19 @@ func (r *syncRow) toRow() clusterworker.Row {
 		Status:            v1.ShootStatus(derefOrEmpty(r.ShootStatus)),
 		StatusMessage:     derefOrEmpty(r.ShootStatusMessage),
 		StatusUpdated:     finiteTimeOrNil(r.ShootStatusUpdated),
+		StatusGeneration:  r.statusGenerationOrZero(),
 		ReportVersion:     r.ReportVersion,
 	}
+}
+
+// statusGenerationOrZero returns the generation that the status is about, 0 if a worker of the release before wrote
+// the status.
+func (r *syncRow) statusGenerationOrZero() int64 {
+	at, updated := r.StatusGenerationAt, r.ShootStatusUpdated
+	if r.StatusGeneration == nil || !at.Valid || !updated.Valid || !at.Time.Equal(updated.Time) {
+		return 0
+	}
+	return *r.StatusGeneration
 }
 
 // SortResultsAndBuildArgs returns the arguments of db.Complete for results. It sorts the results by their ids,

@@ -208,8 +208,8 @@ func TestNothingToWrite(t *testing.T) {
 	if lost, err := b.store.WriteResults(t.Context(), nil); err != nil || lost != nil {
 		t.Error(lost, err)
 	}
-	if taken, err := b.store.StoreNames(t.Context(), nil); err != nil || len(taken) != 0 {
-		t.Error(taken, err)
+	if taken, skipped, err := b.store.StoreNames(t.Context(), nil); err != nil || len(taken)+len(skipped) != 0 {
+		t.Error(taken, skipped, err)
 	}
 	if err := b.store.ReleaseClaims(t.Context(), nil); err != nil {
 		t.Error(err)
@@ -238,20 +238,21 @@ func TestNames(t *testing.T) {
 	naming := func(i int, name string) clusterworker.ProposedName {
 		return clusterworker.ProposedName{ClusterID: ids[i], Token: claims[ids[i]].Token, ShootName: name}
 	}
-	give := func(want []clusterworker.ProposedName, names ...clusterworker.ProposedName) {
+	type unstored struct{ Taken, Skipped []clusterworker.ProposedName }
+	give := func(want unstored, names ...clusterworker.ProposedName) {
 		t.Helper()
-		taken, err := b.store.StoreNames(t.Context(), names)
+		taken, skipped, err := b.store.StoreNames(t.Context(), names)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, taken, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("taken (-want +got):\n%s", diff)
+		if diff := cmp.Diff(want, unstored{taken, skipped}, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("not stored (-want +got):\n%s", diff)
 		}
 	}
-	give(nil, naming(0, "a"), naming(1, "b"))
-	give(nil, naming(0, "a")) // as after a lost answer
-	give([]clusterworker.ProposedName{naming(2, "a")}, naming(2, "a"), naming(3, "c"))
-	give([]clusterworker.ProposedName{naming(0, "other")}, naming(0, "other")) // a name is stored once
+	give(unstored{}, naming(0, "a"), naming(1, "b"))
+	give(unstored{}, naming(0, "a")) // as after a lost answer
+	give(unstored{Taken: []clusterworker.ProposedName{naming(2, "a")}}, naming(2, "a"), naming(3, "c"))
+	give(unstored{Skipped: []clusterworker.ProposedName{naming(0, "other")}}, naming(0, "other")) // a name is stored once
 	for i, want := range []string{"a", "b", "", "c"} {
 		if got := b.row(ids[i]).ShootName; got != want {
 			t.Errorf("row %d is named %q, want %q", i, got, want)
@@ -263,8 +264,8 @@ func TestNames(t *testing.T) {
 	for _, c := range b.claim(10) {
 		names = append(names, clusterworker.ProposedName{ClusterID: c.ClusterID, Token: c.Token, ShootName: "same"})
 	}
-	taken, err := b.store.StoreNames(t.Context(), names)
-	if err != nil || len(taken) != 1 || (b.row(more[0]).ShootName == "same") == (b.row(more[1]).ShootName == "same") {
+	taken, skipped, err := b.store.StoreNames(t.Context(), names)
+	if err != nil || len(taken) != 1 || len(skipped) != 0 || (b.row(more[0]).ShootName == "same") == (b.row(more[1]).ShootName == "same") {
 		t.Errorf("taken: %v, %v", taken, err)
 	}
 }
@@ -293,7 +294,7 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	go func() {
 		defer close(named)
 		var err error
-		if taken, err = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
+		if taken, _, err = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
 			t.Error(err)
 		}
 	}()

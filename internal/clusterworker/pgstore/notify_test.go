@@ -65,14 +65,14 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"a cluster is new", func() { id = b.cluster("one") }, 1},
 		{"the worker claims", func() { c = b.claimOne() }, 0},
 		{"the worker names", func() {
-			_, _ = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: id, Token: c.Token, ShootName: "s"}})
+			_, _, _ = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: id, Token: c.Token, ShootName: "s"}})
 		}, 0},
 		{"the worker gives back", func() { _ = b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{c}) }, 1},
 		{"the worker fails", func() { b.complete(failed(b.claimOne(), "no", true, 0)) }, 0},
 		{"the worker succeeds", func() { b.complete(done(b.claimOne())) }, 0},
 		{"the observer writes", func() {
 			_, _ = b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: "pending", Status: "ready"}})
-			_ = b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id})
+			b.recordUnchanged(fence, 0, id)
 			_ = b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: b.row(id).ReportVersion}})
 		}, 0},
 		{"the observer finds that the Shoot has drifted", func() { _, _ = b.store.Observations.RequeueSynced(t.Context(), fence, []string{id}) }, 1},

@@ -102,7 +102,8 @@ func (o *Observations) SaveStatus(ctx context.Context, fence int64, changes []cl
 	n := len(changes)
 	a := db.SaveStatusParams{
 		Fence: fence, IDs: make([]string, n), WasStatuses: make([]string, n), WasDeleting: make([]bool, n),
-		Statuses: make([]string, n), Messages: make([]string, n), ShootUIDs: make([]string, n), Changes: make([]string, n),
+		Statuses: make([]string, n), Messages: make([]string, n), ShootUIDs: make([]string, n), StatusGenerations: make([]int64, n),
+		Changes: make([]string, n),
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -112,18 +113,26 @@ func (o *Observations) SaveStatus(ctx context.Context, fence int64, changes []cl
 		a.Statuses[i] = sanitizeAndTruncateText(string(c.Status))
 		a.Messages[i] = sanitizeAndTruncateText(c.Message)
 		a.ShootUIDs[i] = sanitizeAndTruncateText(c.ShootUID)
+		a.StatusGenerations[i] = c.Generation
 		if a.Changes[i], err = marshalChangeOrEmpty(c.Change); err != nil {
 			return nil, err
 		}
 	}
 	return o.runFencedWrite(ctx, "save status of Shoots",
-		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, o.sinks.names, o.sinks.types)
+		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.StatusGenerations, a.Changes,
+		o.sinks.names, o.sinks.types)
 }
 
-// RecordObservationTime records that rows were observed.
-func (o *Observations) RecordObservationTime(ctx context.Context, fence int64, clusterIDs []string) error {
-	_, err := o.runFencedWrite(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
-	return err
+// RecordUnchanged records observations without a change.
+func (o *Observations) RecordUnchanged(
+	ctx context.Context, fence int64, observed []clusterworker.UnchangedStatus,
+) (recorded []string, err error) {
+	n := len(observed)
+	ids, uids, generations := make([]string, n), make([]string, n), make([]int64, n)
+	for i, u := range observed {
+		ids[i], uids[i], generations[i] = u.ClusterID, u.ShootUID, u.Generation
+	}
+	return o.runFencedWrite(ctx, "record check of Shoots", db.Touch, fence, ids, uids, generations)
 }
 
 // RequeueSynced makes synced rows due again, and notifies the workers.

@@ -82,7 +82,8 @@ func TestAnObserverWhoseTermIsOverWritesNothing(t *testing.T) {
 			return err
 		},
 		"Touch": func(fence int64) error {
-			return b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id})
+			_, err := b.store.Observations.RecordUnchanged(t.Context(), fence, []clusterworker.UnchangedStatus{{ClusterID: id}})
+			return err
 		},
 		"Requeue": func(fence int64) error {
 			_, err := b.store.Observations.RequeueSynced(t.Context(), fence, []string{id})
@@ -186,9 +187,7 @@ func TestWhatIsObservedIsKept(t *testing.T) {
 	}
 	// An observation without a change updates the time.
 	touched := *b.row(id).StatusUpdated
-	if err := b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
-		t.Fatal(err)
-	}
+	b.recordUnchanged(fence, 0, id)
 	if got := b.row(id); !got.StatusUpdated.After(touched) || got.Status != v1.ShootError {
 		t.Errorf("looked at %s, before at %s", got.StatusUpdated, touched)
 	}

@@ -84,29 +84,72 @@ func TestAClaimReadsNoMoreThanItNeeds(t *testing.T) {
 			b.exec(insertMany, n)
 			b.exec("update tenant.cluster_sync set paused_at = now() where cluster_id not in (select cluster_id from tenant.cluster_sync limit 100)")
 		}},
+		"TimedOut": {"most of what is due timed out", func(b *bed) {
+			b.exec(insertMany, n)
+			b.exec(timeOutMost)
+		}},
+		"TimedOutAndAnalyzed": {"most of what is due timed out, and it is known", func(b *bed) {
+			b.exec(insertMany, n)
+			b.exec(timeOutMost)
+			b.exec("vacuum analyze")
+		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			tc.before(b)
-			b.exec("alter table tenant.cluster_sync set (autovacuum_enabled = off)")
-			read := func() int64 {
-				b.exec("select pg_stat_force_next_flush()")
-				return ask[int64](b, `select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where relname = 'cluster_sync'`)
-			}
-			before := read()
 			const slots = 10
-			claims := b.claim(slots)
-			if len(claims) != slots {
-				t.Fatalf("claimed %d", len(claims))
-			}
-			// The server publishes the statistics of a connection when it is idle or
-			// ends.
-			b.store = nil
-			b.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
-			b.await("the connection has told what it read", func() bool { return read() > before })
-			if got := read() - before; got > 10*slots {
+			got := b.countReadRows(func() {
+				if claims := b.claim(slots); len(claims) != slots {
+					t.Fatalf("claimed %d", len(claims))
+				}
+			})
+			if got > 10*slots {
 				t.Errorf("read %d rows for %d: %s", got, slots, tc.reason)
+			}
+		})
+	}
+}
+
+// timeOutMost makes the rows that have waited longest such that timed out.
+const timeOutMost = `update tenant.cluster_sync set error_class = 'timeout', due_at = now() - interval '1 minute'
+	where cluster_id not in (select cluster_id from tenant.cluster_sync limit 100)`
+
+// countReadRows returns how many rows of the table a call reads. The store cannot be used afterwards.
+func (b *bed) countReadRows(call func()) int64 {
+	b.Helper()
+	b.exec("alter table tenant.cluster_sync set (autovacuum_enabled = off)")
+	read := func() int64 {
+		b.exec("select pg_stat_force_next_flush()")
+		return ask[int64](b, `select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where relname = 'cluster_sync'`)
+	}
+	before := read()
+	call()
+	// The server publishes the statistics of a connection when it is idle or ends.
+	b.store = nil
+	b.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
+	b.await("the connection has told what it read", func() bool { return read() > before })
+	return read() - before
+}
+
+// TestTheNextLeaseIsFoundAtOnce: rows that wait after failures are not read to find the next lease, for any statistics of
+// the planner.
+func TestTheNextLeaseIsFoundAtOnce(t *testing.T) {
+	for name, after := range map[string]string{"NeverAnalyzed": "select", "Analyzed": "vacuum analyze"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.exec(insertMany, 3000)
+			b.claim(1)
+			b.exec("update tenant.cluster_sync set due_at = now() + interval '1 minute', sync_attempts = 1 where claim_token is null")
+			b.exec(after)
+			got := b.countReadRows(func() {
+				_, found, err := b.store.FindNextLeaseEndOfOthers(t.Context(), "another")
+				if err != nil || !found {
+					t.Fatalf("found a lease: %t, %v", found, err)
+				}
+			})
+			if got >= 10 {
+				t.Errorf("read %d rows, want less than 10", got)
 			}
 		})
 	}

@@ -90,44 +90,60 @@ func (s *Store) ClaimRows(
 	return claims, nil
 }
 
-// StoreNames stores the names of Shoots for rows. A row whose claim is lost is returned as if
-// its name were taken; its new owner may choose another.
-func (s *Store) StoreNames(ctx context.Context, names []clusterworker.ProposedName) (taken []clusterworker.ProposedName, err error) {
-	taken = slices.Clone(names)
+// StoreNames stores the names of Shoots for rows. A row that stays locked by another transaction
+// is skipped.
+func (s *Store) StoreNames(
+	ctx context.Context, names []clusterworker.ProposedName,
+) (taken, skipped []clusterworker.ProposedName, err error) {
+	locked := slices.Clone(names)
 	err = retryBrieflyWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
-		taken, lockedRows, err = s.storeNamesOnce(ctx, taken)
-		return lockedRows, err
+		unstored, err := s.storeNamesOnce(ctx, locked)
+		taken, skipped, locked = append(taken, unstored.taken...), append(skipped, unstored.lost...), unstored.locked
+		return len(locked), err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return taken, nil
+	return taken, append(skipped, locked...), nil
 }
 
-// storeNamesOnce stores names, and returns those that it did not store. lockedRows is how many of them may be stored later.
-func (s *Store) storeNamesOnce(
-	ctx context.Context, names []clusterworker.ProposedName,
-) (unstored []clusterworker.ProposedName, lockedRows int, err error) {
-	var ids, shoots []string
-	var tokens []int64
-	for _, name := range names {
-		ids = append(ids, name.ClusterID)
-		tokens = append(tokens, name.Token)
-		shoots = append(shoots, sanitizeAndTruncateText(name.ShootName))
+// unstoredNames are names that were not stored: another row has the name, the claim is lost, or another transaction has
+// locked the row.
+type unstoredNames struct{ taken, lost, locked []clusterworker.ProposedName }
+
+func (s *Store) storeNamesOnce(ctx context.Context, names []clusterworker.ProposedName) (unstored unstoredNames, err error) {
+	ids, tokens, shoots := make([]string, len(names)), make([]int64, len(names)), make([]string, len(names))
+	for i, name := range names {
+		ids[i], tokens[i], shoots[i] = name.ClusterID, name.Token, sanitizeAndTruncateText(name.ShootName)
 	}
 	var stored []string
+	var rows []db.NamesOfRow
 	err = s.indexed.runBatch(ctx, "name Shoots", func(b *pgx.Batch) {
 		scanListInto(b.Queue(db.Name, ids, tokens, shoots), &stored, pgx.RowTo[string])
-		scanRowInto(b.Queue(db.CountUnnamed, ids, tokens, shoots), &lockedRows)
+		scanListInto(b.Queue(db.NamesOf, ids, tokens, shoots), &rows, pgx.RowToStructByPos[db.NamesOfRow])
 	})
 	if postgres.SQLState(err) == codeUniqueViolation {
-		return names, len(names), nil // another transaction took one of the names meanwhile
+		return unstoredNames{locked: names}, nil // another transaction took one of the names meanwhile
 	}
 	if err != nil {
-		return nil, 0, err
+		return unstoredNames{}, err
 	}
-	unstored = slices.DeleteFunc(names, func(n clusterworker.ProposedName) bool { return slices.Contains(stored, n.ClusterID) })
-	return unstored, lockedRows, nil
+	byID := make(map[string]db.NamesOfRow, len(rows))
+	for _, row := range rows {
+		byID[row.ClusterID] = row
+	}
+	for _, name := range names {
+		switch row := byID[name.ClusterID]; {
+		case slices.Contains(stored, name.ClusterID):
+		case !row.Nameless:
+			unstored.lost = append(unstored.lost, name)
+		case row.Taken:
+			unstored.taken = append(unstored.taken, name)
+		default:
+			unstored.locked = append(unstored.locked, name)
+		}
+	}
+	return unstored, nil
 }
 
 const codeUniqueViolation = "23505"

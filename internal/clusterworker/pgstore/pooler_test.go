@@ -144,9 +144,9 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 				}
 				var results []clusterworker.Result
 				for _, c := range claims {
-					taken, err := store.StoreNames(b.Context(), []clusterworker.ProposedName{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
-					if err != nil || len(taken) != 0 {
-						b.Error(taken, err)
+					taken, skipped, err := store.StoreNames(b.Context(), []clusterworker.ProposedName{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
+					if err != nil || len(taken)+len(skipped) != 0 {
+						b.Error(taken, skipped, err)
 						return
 					}
 					results = append(results, done(c))
@@ -185,7 +185,8 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if err != nil || len(saved) != 1 {
 		b.Errorf("saved %v, %v", saved, err)
 	}
-	if err := store.Observations.RecordObservationTime(b.Context(), term.Fence, []string{id}); err != nil {
+	unchanged := []clusterworker.UnchangedStatus{{ClusterID: id, ShootUID: "uid"}}
+	if _, err := store.Observations.RecordUnchanged(b.Context(), term.Fence, unchanged); err != nil {
 		b.Error(err)
 	}
 	if err := store.RecordReports(b.Context(), []clusterworker.Reported{{ClusterID: id, Version: 1, Next: time.Hour}}); err != nil {

@@ -85,6 +85,7 @@ with result as (
             or s.sync_error is distinct from case when r.failed then r.error end
             or s.error_class is distinct from case when r.failed then r.class end
             or not r.failed and (s.synced_generation <> r.generation
+                or not r.deleting and s.shoot_generation <> r.shoot_generation -- the status is outdated
                 or r.deleting and not s.deletion_sent
                 or r.absent and s.shoot_status is distinct from 'deleted') as news
     from result r
@@ -113,6 +114,9 @@ with result as (
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
         reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,
         shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
+        status_generation = case
+            when r.failed or r.shoot_uid = '' or s.shoot_uid = r.shoot_uid then s.status_generation
+            else -1 end,
         shoot_status = case
             when r.failed then s.shoot_status
             when r.absent then 'deleted'
@@ -146,7 +150,8 @@ with mine as materialized (
 ), recorded as (
     update tenant.cluster_sync s set
         shoot_uid = @shoot_uid::text,
-        reported_shoot_uid = @shoot_uid::text
+        reported_shoot_uid = @shoot_uid::text,
+        status_generation = case when s.shoot_uid = @shoot_uid::text then s.status_generation else -1 end
     from mine where s.cluster_id = mine.cluster_id and s.reported_shoot_uid is distinct from @shoot_uid::text
     returning s.cluster_id
 ), told as (
@@ -188,15 +193,16 @@ union all
 select s.cluster_id from naming n
 join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token and s.shoot_name = n.shoot_name;
 
--- name: CountUnnamed :one
--- How many of some rows are still claimed and have no name although the one that
--- was asked for is free: another client had locked them.
+-- name: NamesOf :many
+-- For rows and the names that were asked for: whether the row is still claimed and has no name, and whether another row
+-- has that name. A row that could have been named but was not is locked by another client.
 with naming as (
     select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token, unnest(@shoot_names::text[]) as shoot_name
 )
-select count(*) from naming n
-join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
-where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name);
+select n.cluster_id::uuid as cluster_id, coalesce(s.claim_token = n.token and s.shoot_name is null, false)::boolean as nameless,
+    exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name) as taken
+from naming n
+left join tenant.cluster_sync s on s.cluster_id = n.cluster_id;
 
 -- name: Release :exec
 -- Gives claimed rows back, and tells the other workers: it names the generation.
@@ -321,6 +327,7 @@ with term as materialized (
         unnest(@statuses::text[]) as status,
         unnest(@messages::text[]) as message,
         unnest(@shoot_uids::text[]) as shoot_uid,
+        unnest(@status_generations::bigint[]) as status_generation,
         unnest(@changes::text[]) as change
 ), mine as materialized (
     select o.*, o.status = 'progressing' and o.was_status = 'progressing' and o.shoot_uid = '' and o.change = '' and s.report_due_at > now() as progress
@@ -336,6 +343,8 @@ with term as materialized (
         shoot_status = nullif(o.status, ''),
         shoot_status_message = nullif(o.message, ''),
         shoot_status_updated = now(),
+        status_generation = nullif(o.status_generation, 0),
+        status_generation_at = now(),
         shoot_uid = coalesce(nullif(o.shoot_uid, ''), s.shoot_uid),
         ready_once = s.ready_once or o.status = 'ready',
         report_due_at = case when o.progress then least(s.report_due_at, now() + interval '5 seconds') else now() end,
@@ -350,15 +359,28 @@ with term as materialized (
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved;
 
 -- name: Touch :one
+-- Records observations that leave the status as it is. A status that is no longer outdated is news. Rows that another
+-- client has locked are left for the next time, and so are rows with another Shoot by now.
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
+), observed as (
+    select unnest(@ids::uuid[]) as cluster_id,
+        unnest(@shoot_uids::text[]) as shoot_uid,
+        unnest(@status_generations::bigint[]) as status_generation
 ), mine as materialized (
-    select s.cluster_id from tenant.cluster_sync s
-    where s.cluster_id = any(@ids::uuid[]) and exists (select from term)
-    for update skip locked
+    select o.*, tenant.shoot_status_outdated(s) and o.status_generation >= s.shoot_generation as news
+    from observed o
+    join tenant.cluster_sync s on s.cluster_id = o.cluster_id
+    where exists (select from term) and coalesce(s.shoot_uid, '') = o.shoot_uid
+    for update of s skip locked
 ), touched as (
-    update tenant.cluster_sync s set shoot_status_updated = now()
-    from mine where s.cluster_id = mine.cluster_id
+    update tenant.cluster_sync s set
+        shoot_status_updated = now(),
+        status_generation = nullif(o.status_generation, 0),
+        status_generation_at = now(),
+        report_due_at = case when o.news then now() else s.report_due_at end,
+        report_version = s.report_version + o.news::integer
+    from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id
 )
 select exists (select from term) as held, array(select touched.cluster_id::text from touched)::text[] as touched;

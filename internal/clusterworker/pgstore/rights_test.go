@@ -109,6 +109,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 		`update tenant.cluster_sync set claim_token = null`,
 		`update tenant.cluster_sync set reported_shoot_uid = 'x'`,
 		`update tenant.cluster_sync set sent = '{}'`,
+		`update tenant.cluster_sync set status_generation = 1`,
 		`delete from tenant.cluster_sync`,
 		`select from tenant.installation`,
 		`select from tenant.cluster_worker_leader`,

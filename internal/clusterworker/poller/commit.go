@@ -16,9 +16,18 @@ import (
 
 // A pendingWrites is a set of changes that are written together.
 type pendingWrites struct {
-	changes []pendingChange
-	drifts  map[string]driftedShoot // by cluster
-	checked []string                // clusters that were observed without a change
+	changes   []pendingChange
+	drifts    map[string]driftedShoot // by cluster
+	unchanged []pendingUnchanged
+}
+
+// A pendingUnchanged is an observation without a change.
+type pendingUnchanged struct {
+	clusterworker.UnchangedStatus
+	key      shootKey
+	observed observation
+	// isNew is whether the observation shows a generation of the Shoot for the first time.
+	isNew bool
 }
 
 // A pendingChange is a change of a row with the observation behind it.
@@ -59,7 +68,7 @@ func (w *statusWriter) cacheShootIfNoWriteNeeded(key shootKey, observed *observa
 		return false
 	}
 	decision, ok := w.decideRowActionRecoveringPanic(&entry.row, observed)
-	if !ok || decision != (rowDecision{}) {
+	if !ok || decision != (rowDecision{}) || observed.shoot.Generation > entry.row.StatusGeneration {
 		return false
 	}
 	w.cache.storeRowAndShoot(&entry.row, observed.shoot)
@@ -101,8 +110,14 @@ func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clus
 		return
 	}
 	w.cache.storeRowAndShoot(row, ownShoot)
-	if recordCheckTime && !decision.needsLiveRead && row.ShootName != "" {
-		batch.checked = append(batch.checked, row.ClusterID)
+	pending := pendingUnchanged{key: key, observed: observed}
+	pending.ClusterID, pending.ShootUID = row.ClusterID, row.ShootUID
+	if ownShoot != nil {
+		pending.isNew = ownShoot.Generation > row.StatusGeneration
+		pending.Generation = max(ownShoot.Generation, row.StatusGeneration) // the observation may be stale
+	}
+	if (recordCheckTime || pending.isNew) && !decision.needsLiveRead && row.ShootName != "" {
+		batch.unchanged = append(batch.unchanged, pending)
 	}
 }
 
@@ -146,13 +161,40 @@ func (w *statusWriter) writeBatch(ctx context.Context, batch *pendingWrites) err
 	if err := w.requeueDriftedClusters(ctx, batch.drifts); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(batch.checked, maxBatch) {
-		err := w.term.writeWithinTerm(ctx, func(ctx context.Context, fence int64) error {
-			return w.poller.deps.Store.RecordObservationTime(ctx, fence, part)
-		})
-		if err != nil {
+	for part := range slices.Chunk(batch.unchanged, maxBatch) {
+		if err := w.recordUnchanged(ctx, part); err != nil {
 			return fmt.Errorf("record check of %d clusters: %w", len(part), err)
 		}
+	}
+	return nil
+}
+
+// recordUnchanged writes observations without a change. New generations that are not written are checked again: no
+// other event may follow.
+func (w *statusWriter) recordUnchanged(ctx context.Context, pending []pendingUnchanged) error {
+	observed := make([]clusterworker.UnchangedStatus, len(pending))
+	for i := range pending {
+		observed[i] = pending[i].UnchangedStatus
+	}
+	var recorded []string
+	err := w.term.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
+		recorded, err = w.poller.deps.Store.RecordUnchanged(ctx, fence, observed)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	isRecorded := toSet(recorded)
+	mayBeReportable := false
+	for i := range pending {
+		p := &pending[i]
+		mayBeReportable = mayBeReportable || p.isNew
+		if p.isNew && !isRecorded[p.ClusterID] {
+			w.recheckAfterDelay(p.key, p.observed)
+		}
+	}
+	if mayBeReportable && w.poller.deps.Wrote != nil {
+		w.poller.deps.Wrote()
 	}
 	return nil
 }
@@ -205,7 +247,7 @@ func (w *statusWriter) recheckAfterDelay(key shootKey, observed observation) {
 func (w *statusWriter) cacheSavedChangeAndRecordEvent(ctx context.Context, saved *pendingChange, now time.Time) {
 	change, row := saved.change, saved.row
 	previous := row.Status
-	row.Status, row.StatusMessage = change.Status, change.Message
+	row.Status, row.StatusMessage, row.StatusGeneration = change.Status, change.Message, change.Generation
 	row.ReadyOnce = row.ReadyOnce || change.Status == v1.ShootReady
 	if change.ShootUID != "" {
 		row.ShootUID = change.ShootUID

@@ -104,16 +104,19 @@ func newStatusChangeOrNil(row *clusterworker.Row, observed *shoot.Observed) *clu
 		DeletionWanted: row.Deleting, DeletionSent: row.DeletionSent,
 		EverSeen: wasShootEverSeen(row), EverReady: row.ReadyOnce, Confirmed: observed == nil,
 	})
-	newUID := ""
-	if observed != nil && observed.UID != row.ShootUID {
-		newUID = observed.UID
+	newUID, generation := "", int64(0)
+	if observed != nil {
+		generation = observed.Generation
+		if observed.UID != row.ShootUID {
+			newUID = observed.UID
+		}
 	}
 	if derived.Status == row.Status && derived.Message == row.StatusMessage && newUID == "" {
 		return nil
 	}
 	return &clusterworker.StatusChange{
 		ClusterID: row.ClusterID, WasStatus: row.Status, WasDeleting: row.Deleting,
-		Status: derived.Status, Message: derived.Message, ShootUID: newUID,
+		Status: derived.Status, Message: derived.Message, ShootUID: newUID, Generation: generation,
 	}
 }
 

@@ -114,6 +114,27 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestNewGenerationOfAnUnchangedStatus: that a Shoot is ready with a new generation is recorded, although its status stays
+// as it is and no other event follows. The row is locked at first, by the worker that sent the change.
+func TestNewGenerationOfAnUnchangedStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.start(t, "a")
+		after(soon)
+		r.db.edit(1)
+		r.db.set(func(d *database) { d.locked[idOf(1)] = true })
+		applied := r.garden.put(1, edited, sent(2), ready)
+		after(soon)
+		r.db.set(func(d *database) { d.locked[idOf(1)] = false })
+		r.db.sync(1, applied)
+		after(time.Second)
+		row := r.db.row(1)
+		want(t, "the generation of the status", row.StatusGeneration, applied.Generation)
+		want(t, "the status is outdated", row.IsStatusOutdated(), false)
+	})
+}
+
 // TestUnchanged: an event that changes nothing costs no query.
 func TestUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -335,6 +335,7 @@ func (p *process) SaveStatus(ctx context.Context, fence int64, changes []cluster
 		r.Status, r.StatusMessage, r.StatusUpdated = c.Status, c.Message, &now
 		r.ShootUID = cmp.Or(c.ShootUID, r.ShootUID)
 		r.ReadyOnce = r.ReadyOnce || c.Status == v1.ShootReady
+		r.StatusGeneration = c.Generation
 		r.ReportVersion++
 		p.written = append(p.written, written{fence, c})
 		if p.saves != nil {
@@ -349,19 +350,25 @@ func (p *process) SaveStatus(ctx context.Context, fence int64, changes []cluster
 	return saved, nil
 }
 
-func (p *process) RecordObservationTime(ctx context.Context, fence int64, ids []string) error {
+func (p *process) RecordUnchanged(ctx context.Context, fence int64, observed []clusterworker.UnchangedStatus) (recorded []string, err error) {
 	if err := p.hold(ctx, "Touch", fence); err != nil {
-		return err
+		return nil, err
 	}
 	defer p.mu.Unlock()
 	now := time.Now()
-	for _, id := range ids {
-		if r := p.rows[id]; r != nil {
-			r.StatusUpdated = &now
-			p.touched[id]++
+	for _, u := range observed {
+		r := p.rows[u.ClusterID]
+		if r == nil || p.locked[u.ClusterID] || r.ShootUID != u.ShootUID {
+			continue
 		}
+		if r.IsStatusOutdated() && u.Generation >= r.ShootGeneration {
+			r.ReportVersion++
+		}
+		r.StatusUpdated, r.StatusGeneration = &now, u.Generation
+		p.touched[u.ClusterID]++
+		recorded = append(recorded, u.ClusterID)
 	}
-	return nil
+	return recorded, nil
 }
 
 func (p *process) RequeueSynced(ctx context.Context, fence int64, ids []string) (requeued []string, err error) {

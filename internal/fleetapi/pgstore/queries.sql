@@ -21,6 +21,7 @@ select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.
     coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
     coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
     coalesce(s.report_version, 0)::bigint as version, coalesce(s.status_report_version, 0)::bigint as settled,
+    tenant.shoot_status_outdated(s) as status_outdated,
     coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
     coalesce(s.sync_error, '')::text as sync_error
 from tenant.resources r

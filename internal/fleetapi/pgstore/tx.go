@@ -106,7 +106,8 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 
 func (t *resourceTx) setShootState(locked *fleetapi.Locked, shoot *db.ShootOfRow) {
 	locked.Shoot = fleetapi.ShootState{
-		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
+		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, StatusOutdated: shoot.StatusOutdated,
+		Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
 		Unsaved: shoot.Version != shoot.Settled,
 	}
 	shown := &locked.Record.Status

@@ -41,4 +41,6 @@ type Sync struct {
 	KnownGeneration     int64
 	ReportedShootUID    *string
 	Sent                []byte
+	StatusGeneration    *int64
+	StatusGenerationAt  pgtype.Timestamptz
 }

@@ -176,6 +176,7 @@ with result as (
             or s.sync_error is distinct from case when r.failed then r.error end
             or s.error_class is distinct from case when r.failed then r.class end
             or not r.failed and (s.synced_generation <> r.generation
+                or not r.deleting and s.shoot_generation <> r.shoot_generation -- the status is outdated
                 or r.deleting and not s.deletion_sent
                 or r.absent and s.shoot_status is distinct from 'deleted') as news
     from result r
@@ -204,6 +205,9 @@ with result as (
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
         reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,
         shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
+        status_generation = case
+            when r.failed or r.shoot_uid = '' or s.shoot_uid = r.shoot_uid then s.status_generation
+            else -1 end,
         shoot_status = case
             when r.failed then s.shoot_status
             when r.absent then 'deleted'
@@ -302,26 +306,8 @@ func (q *Queries) CountClaimed(ctx context.Context, iDs []string, tokens []int64
 	return count, err
 }
 
-const CountUnnamed = `-- name: CountUnnamed :one
-with naming as (
-    select unnest($1::uuid[]) as cluster_id, unnest($2::bigint[]) as token, unnest($3::text[]) as shoot_name
-)
-select count(*) from naming n
-join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.token
-where s.shoot_name is null and not exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name)
-`
-
-// How many of some rows are still claimed and have no name although the one that
-// was asked for is free: another client had locked them.
-func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64, shootNames []string) (int64, error) {
-	row := q.db.QueryRow(ctx, CountUnnamed, iDs, tokens, shootNames)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, s.status_generation, s.status_generation_at, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -378,6 +364,8 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
 			&i.Sync.Sent,
+			&i.Sync.StatusGeneration,
+			&i.Sync.StatusGenerationAt,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -594,6 +582,44 @@ func (q *Queries) Name(ctx context.Context, iDs []string, tokens []int64, shootN
 	return items, nil
 }
 
+const NamesOf = `-- name: NamesOf :many
+with naming as (
+    select unnest($1::uuid[]) as cluster_id, unnest($2::bigint[]) as token, unnest($3::text[]) as shoot_name
+)
+select n.cluster_id::uuid as cluster_id, coalesce(s.claim_token = n.token and s.shoot_name is null, false)::boolean as nameless,
+    exists (select from tenant.cluster_sync o where o.shoot_name = n.shoot_name) as taken
+from naming n
+left join tenant.cluster_sync s on s.cluster_id = n.cluster_id
+`
+
+type NamesOfRow struct {
+	ClusterID string
+	Nameless  bool
+	Taken     bool
+}
+
+// For rows and the names that were asked for: whether the row is still claimed and has no name, and whether another row
+// has that name. A row that could have been named but was not is locked by another client.
+func (q *Queries) NamesOf(ctx context.Context, iDs []string, tokens []int64, shootNames []string) ([]NamesOfRow, error) {
+	rows, err := q.db.Query(ctx, NamesOf, iDs, tokens, shootNames)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamesOfRow
+	for rows.Next() {
+		var i NamesOfRow
+		if err := rows.Scan(&i.ClusterID, &i.Nameless, &i.Taken); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const NextLease = `-- name: NextLease :many
 select e.ends_in::interval as ends_in from (
     (
@@ -772,7 +798,8 @@ with mine as materialized (
 ), recorded as (
     update tenant.cluster_sync s set
         shoot_uid = $3::text,
-        reported_shoot_uid = $3::text
+        reported_shoot_uid = $3::text,
+        status_generation = case when s.shoot_uid = $3::text then s.status_generation else -1 end
     from mine where s.cluster_id = mine.cluster_id and s.reported_shoot_uid is distinct from $3::text
     returning s.cluster_id
 ), told as (
@@ -932,7 +959,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, s.status_generation, s.status_generation_at, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -989,6 +1016,8 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
 			&i.Sync.Sent,
+			&i.Sync.StatusGeneration,
+			&i.Sync.StatusGenerationAt,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1004,7 +1033,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, s.status_generation, s.status_generation_at, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -1060,6 +1089,8 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
 			&i.Sync.Sent,
+			&i.Sync.StatusGeneration,
+			&i.Sync.StatusGenerationAt,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1084,9 +1115,10 @@ with term as materialized (
         unnest($5::text[]) as status,
         unnest($6::text[]) as message,
         unnest($7::text[]) as shoot_uid,
-        unnest($8::text[]) as change
+        unnest($8::bigint[]) as status_generation,
+        unnest($9::text[]) as change
 ), mine as materialized (
-    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid, o.change, o.status = 'progressing' and o.was_status = 'progressing' and o.shoot_uid = '' and o.change = '' and s.report_due_at > now() as progress
+    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid, o.status_generation, o.change, o.status = 'progressing' and o.was_status = 'progressing' and o.shoot_uid = '' and o.change = '' and s.report_due_at > now() as progress
     from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
     join tenant.clusters c on c.id = o.cluster_id
@@ -1099,6 +1131,8 @@ with term as materialized (
         shoot_status = nullif(o.status, ''),
         shoot_status_message = nullif(o.message, ''),
         shoot_status_updated = now(),
+        status_generation = nullif(o.status_generation, 0),
+        status_generation_at = now(),
         shoot_uid = coalesce(nullif(o.shoot_uid, ''), s.shoot_uid),
         ready_once = s.ready_once or o.status = 'ready',
         report_due_at = case when o.progress then least(s.report_due_at, now() + interval '5 seconds') else now() end,
@@ -1108,22 +1142,23 @@ with term as materialized (
 ), told as (
     insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
     select k.sink, k.type, w.cluster_id, w.change::json->>'tenant', w.change::json->>'id', w.change
-    from saved w cross join (select unnest($9::text[]) as sink, unnest($10::text[]) as type) k where w.change <> ''
+    from saved w cross join (select unnest($10::text[]) as sink, unnest($11::text[]) as type) k where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved
 `
 
 type SaveStatusParams struct {
-	Fence       int64
-	IDs         []string
-	WasStatuses []string
-	WasDeleting []bool
-	Statuses    []string
-	Messages    []string
-	ShootUIDs   []string
-	Changes     []string
-	Sinks       []string
-	SinkTypes   []string
+	Fence             int64
+	IDs               []string
+	WasStatuses       []string
+	WasDeleting       []bool
+	Statuses          []string
+	Messages          []string
+	ShootUIDs         []string
+	StatusGenerations []int64
+	Changes           []string
+	Sinks             []string
+	SinkTypes         []string
 }
 
 type SaveStatusRow struct {
@@ -1144,6 +1179,7 @@ func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveSta
 		arg.Statuses,
 		arg.Messages,
 		arg.ShootUIDs,
+		arg.StatusGenerations,
 		arg.Changes,
 		arg.Sinks,
 		arg.SinkTypes,
@@ -1177,7 +1213,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, s.status_generation, s.status_generation_at, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1234,6 +1270,8 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
 			&i.Sync.Sent,
+			&i.Sync.StatusGeneration,
+			&i.Sync.StatusGenerationAt,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1303,25 +1341,50 @@ func (q *Queries) Tally(ctx context.Context, stuck int32) (TallyRow, error) {
 const Touch = `-- name: Touch :one
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = $1 and t.until > clock_timestamp() for share
+), observed as (
+    select unnest($2::uuid[]) as cluster_id,
+        unnest($3::text[]) as shoot_uid,
+        unnest($4::bigint[]) as status_generation
 ), mine as materialized (
-    select s.cluster_id from tenant.cluster_sync s
-    where s.cluster_id = any($2::uuid[]) and exists (select from term)
-    for update skip locked
+    select o.cluster_id, o.shoot_uid, o.status_generation, tenant.shoot_status_outdated(s) and o.status_generation >= s.shoot_generation as news
+    from observed o
+    join tenant.cluster_sync s on s.cluster_id = o.cluster_id
+    where exists (select from term) and coalesce(s.shoot_uid, '') = o.shoot_uid
+    for update of s skip locked
 ), touched as (
-    update tenant.cluster_sync s set shoot_status_updated = now()
-    from mine where s.cluster_id = mine.cluster_id
+    update tenant.cluster_sync s set
+        shoot_status_updated = now(),
+        status_generation = nullif(o.status_generation, 0),
+        status_generation_at = now(),
+        report_due_at = case when o.news then now() else s.report_due_at end,
+        report_version = s.report_version + o.news::integer
+    from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id
 )
 select exists (select from term) as held, array(select touched.cluster_id::text from touched)::text[] as touched
 `
+
+type TouchParams struct {
+	Fence             int64
+	IDs               []string
+	ShootUIDs         []string
+	StatusGenerations []int64
+}
 
 type TouchRow struct {
 	Held    bool
 	Touched []string
 }
 
-func (q *Queries) Touch(ctx context.Context, fence int64, iDs []string) (TouchRow, error) {
-	row := q.db.QueryRow(ctx, Touch, fence, iDs)
+// Records observations that leave the status as it is. A status that is no longer outdated is news. Rows that another
+// client has locked are left for the next time, and so are rows with another Shoot by now.
+func (q *Queries) Touch(ctx context.Context, arg TouchParams) (TouchRow, error) {
+	row := q.db.QueryRow(ctx, Touch,
+		arg.Fence,
+		arg.IDs,
+		arg.ShootUIDs,
+		arg.StatusGenerations,
+	)
 	var i TouchRow
 	err := row.Scan(&i.Held, &i.Touched)
 	return i, err

@@ -686,6 +686,7 @@ select tenant.has_cluster_worker() as guarded, tenant.shoot_confirmed_gone(s, r.
     coalesce(s.synced is not null and s.synced_generation = s.generation, false)::boolean as synced,
     coalesce(s.sync_attempts, 0)::integer as attempts, coalesce(s.cluster_generation, 0)::bigint as generation,
     coalesce(s.report_version, 0)::bigint as version, coalesce(s.status_report_version, 0)::bigint as settled,
+    tenant.shoot_status_outdated(s) as status_outdated,
     coalesce(s.shoot_status, '')::text as shoot_status, coalesce(s.shoot_status_message, '')::text as shoot_message,
     coalesce(s.sync_error, '')::text as sync_error
 from tenant.resources r
@@ -694,16 +695,17 @@ where r.id = $1 and r.kind = 'Cluster'
 `
 
 type ShootOfRow struct {
-	Guarded      bool
-	Gone         bool
-	Synced       bool
-	Attempts     int32
-	Generation   int64
-	Version      int64
-	Settled      int64
-	ShootStatus  string
-	ShootMessage string
-	SyncError    string
+	Guarded        bool
+	Gone           bool
+	Synced         bool
+	Attempts       int32
+	Generation     int64
+	Version        int64
+	Settled        int64
+	StatusOutdated bool
+	ShootStatus    string
+	ShootMessage   string
+	SyncError      string
 }
 
 // What is known of the Shoot of a cluster.
@@ -718,6 +720,7 @@ func (q *Queries) ShootOf(ctx context.Context, id string) (ShootOfRow, error) {
 		&i.Generation,
 		&i.Version,
 		&i.Settled,
+		&i.StatusOutdated,
 		&i.ShootStatus,
 		&i.ShootMessage,
 		&i.SyncError,
