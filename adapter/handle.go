@@ -127,6 +127,10 @@ func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 	}
 }
 
+// maxBehindReads is how often an event waits for its generation. After a restore of the fleet API's database it may never
+// come.
+const maxBehindReads = 10
+
 // reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation. If the resource is older than
 // the generation of the event, the event is returned.
 func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, generation int64, res *Result) error {
@@ -135,8 +139,8 @@ func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation
 		return a.endByFleetErrorStatus(ctx, evaluation, res, err)
 	}
 	res.ResourceName = r.Name
-	if r.Generation < generation {
-		evaluation.abandon()
+	if r.Generation < generation && evaluation.behindReads() < maxBehindReads {
+		evaluation.endAsBehind()
 		res.Outcome = OutcomePostponed
 		return retryError{fmt.Errorf("the fleet API returned generation %d, the event names %d", r.Generation, generation), a.cfg.RetryDelay}
 	}

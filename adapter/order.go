@@ -41,6 +41,7 @@ type resourceState struct {
 	pending    map[string]int // failed attempts of the events that no evaluation has covered
 	handled    []string       // events that were covered, oldest first
 	generation int64          // that was reported last
+	behind     int            // reads since the last success that were older than their event
 }
 
 // A waiter is an event that waits for the end of an evaluation.
@@ -171,7 +172,18 @@ func (e *evaluation) endAsSucceeded(generation int64) {
 			t.handled = slices.Delete(t.handled, 0, n)
 		}
 		t.generation = max(t.generation, generation)
+		t.behind = 0
 	})
+}
+
+// endAsBehind ends the evaluation of an event about a newer generation than was read.
+func (e *evaluation) endAsBehind() { e.end(func(t *resourceState) { t.behind++ }) }
+
+// behindReads returns the number of such evaluations since the last success.
+func (e *evaluation) behindReads() int {
+	e.order.mu.Lock()
+	defer e.order.mu.Unlock()
+	return e.order.resources[e.subject].behind
 }
 
 // endAsFailed ends the evaluation after an attempt that counts. forget drops the count.

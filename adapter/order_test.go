@@ -77,6 +77,18 @@ func TestOlderRead(t *testing.T) {
 			}
 		})
 	})
+	t.Run("NeverComes", func(t *testing.T) { // after a restore of the database
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			fleet, broker := newFakeFleet(), newFakeBroker()
+			start(t, newAdapter(t, Config{}, available, Deps{Consumer: broker, Fleet: fleet}))
+			broker.queue <- newer
+			time.Sleep(time.Hour)
+			if acked, _, returned := broker.counts(); acked != 1 || returned != 10 {
+				t.Errorf("%d acknowledged, %d returned; want 1 acknowledged after 10 tries", acked, returned)
+			}
+		})
+	})
 	t.Run("Covered", func(t *testing.T) { // by the evaluation of an event that names no generation
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
