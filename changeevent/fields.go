@@ -3,6 +3,7 @@ package changeevent
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,9 +77,9 @@ func sanitizeAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if err := d.Decode(&value); err != nil || d.More() {
 		value = string(raw)
 	}
-	value = redactSecretsInPlace(value)
+	value = redactAndSanitizeInPlace(value)
 	if text, ok := value.(string); ok {
-		return encodeJSONOrNil(truncateText(sanitizeText(text), maxFieldValue))
+		return encodeJSONOrNil(truncateText(text, maxFieldValue))
 	}
 	out := encodeJSONOrNil(value)
 	if len(out) > maxFieldValue {
@@ -96,23 +97,28 @@ func encodeJSONOrNil(value any) json.RawMessage {
 	return out
 }
 
-// redactSecretsInPlace replaces values inside a decoded JSON value that may be secret.
-func redactSecretsInPlace(value any) any {
+// redactAndSanitizeInPlace replaces values inside a decoded JSON value that may be secret, and makes its
+// texts and keys valid. PostgreSQL cannot read a value in a JSON document with the character NUL.
+func redactAndSanitizeInPlace(value any) any {
 	switch v := value.(type) {
 	case string:
-		if isSecretText(v) {
+		clean := sanitizeText(v)
+		if isSecretText(v) || clean != v && isSecretText(clean) {
 			return Redacted
 		}
+		return clean
 	case []any:
 		for i := range v {
-			v[i] = redactSecretsInPlace(v[i])
+			v[i] = redactAndSanitizeInPlace(v[i])
 		}
 	case map[string]any:
-		for key := range v {
-			if isSecretName(key) {
-				v[key] = Redacted
+		for _, key := range slices.Sorted(maps.Keys(v)) { // in an order, because two keys may become the same
+			inner, name := v[key], sanitizeText(key)
+			delete(v, key)
+			if isSecretName(name) {
+				v[name] = Redacted
 			} else {
-				v[key] = redactSecretsInPlace(v[key])
+				v[name] = redactAndSanitizeInPlace(inner)
 			}
 		}
 	}

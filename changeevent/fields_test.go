@@ -39,6 +39,10 @@ func TestFieldsAreRedacted(t *testing.T) {
 		"NoJSON":      {"what is no JSON is text", "spec.a", `{"a":`, `"{\"a\":"`},
 		"Two":         {"nor is more than one value", "spec.a", `1 2`, `"1 2"`},
 		"Null":        {"null is a value", "spec.a", `null`, `null`},
+		"NUL":         {"PostgreSQL cannot read it", "spec.a", `["a\u0000b",{"c\u0000":["\u0000"]}]`, `["a b",{"c ":[" "]}]`},
+		"NULInName":   {"a name is read without control characters", "spec.a", `{"pass\u0000word":"x"}`, `{"pass word":"[redacted]"}`},
+		"NULInSecret": {"a control character hides no secret", "spec.a", `["https://bob:hunter\u0000@x/","Bearer\u0000c0ffeec0ffee"]`, `["[redacted]","[redacted]"]`},
+		"NULTwice":    {"keys that become the same", "spec.a", `{"a ":1,"a\u0000":2,"a\u0001":3}`, `{"a ":3}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewPayload(ChangeEvent{Action: ActionClusterChanged, Cluster: "c", Changes: []FieldChange{{Field: c.field, Before: json.RawMessage(c.value)}}})

@@ -2,12 +2,12 @@ package console
 
 import (
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 )
 
 // contentSecurityPolicy allows only what the console itself serves. Neither scripts nor styles can
@@ -68,7 +68,7 @@ func isWriteMethod(method string) bool {
 // no cookie, and where the console has no public URL: it then listens on loopback, which has known
 // names. Otherwise a proxy may use another name.
 func (g *requestGuard) isAllowedHost(r *http.Request) bool {
-	if isLoopbackHost(r.Host) {
+	if httpserver.IsLoopbackHost(r.Host) {
 		return true
 	}
 	if g.public == nil {
@@ -76,15 +76,6 @@ func (g *requestGuard) isAllowedHost(r *http.Request) bool {
 	}
 	needsCookie := g.mode != ModeNone && g.mode != ModeDemo
 	return needsCookie || strings.EqualFold(r.Host, g.public.Host)
-}
-
-func isLoopbackHost(hostWithOptionalPort string) bool {
-	host, _, err := net.SplitHostPort(hostWithOptionalPort)
-	if err != nil {
-		host = strings.Trim(hostWithOptionalPort, "[]")
-	}
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // isSameOriginWithCSRFToken reports whether a write comes from a page of the console. It checks the
@@ -112,7 +103,7 @@ func (g *requestGuard) isConsoleOrigin(origin string, r *http.Request) bool {
 	if g.public != nil && strings.EqualFold(u.Host, g.public.Host) {
 		return u.Scheme == g.public.Scheme
 	}
-	return isLoopbackHost(u.Host) && u.Host == r.Host
+	return httpserver.IsLoopbackHost(u.Host) && u.Host == r.Host
 }
 
 // statusWriter remembers the status of an answer.

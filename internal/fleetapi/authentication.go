@@ -12,6 +12,9 @@ import (
 // requireAuthentication authenticates a request and passes its principal to a handler.
 func (a *API) requireAuthentication(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+		if err := a.auth.CheckSite(r); err != nil {
+			return rest.NewError(rest.CodeForbidden, "%s", err)
+		}
 		principal, err := a.auth.AuthenticateAndImpersonate(r.Context(), r.Header)
 		if errors.Is(err, auth.ErrImpersonation) {
 			a.log.WarnContext(r.Context(), "impersonation refused", "method", r.Method, "path", r.URL.Path, "err", err)

@@ -104,3 +104,18 @@ func TestBucketsOfChangeEvents(t *testing.T) {
 	}
 	f.tell("buckets", done("cordon", "n-1", since)) // a cluster may have the name
 }
+
+// TestTextSearchBesideNUL checks that a spec or an event with the character NUL, of which PostgreSQL makes no text, fails
+// no search for a text.
+func TestTextSearchBesideNUL(t *testing.T) {
+	t.Parallel()
+	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles}).as("red")
+	f.do("POST", "clusters", `{"name":"c-nul","spec":{"a":["\u0000"],"b\u0000":{"\u0000":"\u0000"},"c":"\u0000"}}`).want(http.StatusCreated)
+	f.tell("c-nul", `{"action":"cordon","timestamp":"`+time.Now().UTC().Format(time.RFC3339)+`","source":"test","cluster":"c-nul","node":"node-1","summary":"a\u0000b",`+
+		`"changes":[{"field":"spec.a","after":["\u0000",{"\u0000":1}]}]}`)
+	for _, role := range []string{"red", "viewer"} {
+		wantEqual(t, role, []string{"cluster-created c-nul clusters/c-nul"}, whatWasDone(f.as(role).changes("?text=CREATED")))
+		wantEqual(t, role, []string{"cordon c-nul node-1"}, whatWasDone(f.as(role).changes("?text=a%20b")))
+		wantEqual(t, role, 0, len(f.as(role).changes("?text=x").Items))
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
@@ -25,6 +26,16 @@ func (s dryRunStore) RunInTx(ctx context.Context, scope Scope, change func(conte
 		return nil
 	}
 	return err
+}
+
+// refuseDryRun refuses dry runs of a change that does not support them, because it would happen.
+func refuseDryRun(next handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+		if q := r.URL.Query(); q.Has("dry_run") {
+			return rest.NewQueryError("dry_run", "enum", q.Get("dry_run"), "is not supported by this request, which would make the change")
+		}
+		return next(w, r, principal)
+	}
 }
 
 // chooseServiceByDryRun returns the rules by which a request changes resources: those of the API, or those of a

@@ -3,6 +3,7 @@ package fleetapi_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
@@ -46,5 +47,43 @@ func TestDryRun(t *testing.T) {
 	f.do("PATCH", "clusters/"+c.ID+"?dry_run=false", `{"spec":{"v":2}}`).want(http.StatusOK)
 	if f.get("clusters/"+c.ID).Generation != 2 {
 		t.Error("dry_run=false changes nothing")
+	}
+}
+
+// TestDryRunIsRefusedWhereItIsNone checks that no request makes a change of which only the result was asked for: neither
+// one without dry runs nor one whose query loses a part.
+func TestDryRunIsRefusedWhereItIsNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, gone := f.create("clusters", "c-one", nil), f.create("clusters", "c-gone", nil)
+	f.delete("clusters/" + gone.ID)
+	before, events := f.list("clusters?limit=10"), len(f.changes("").Items)
+
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{
+		{"POST", "clusters/" + gone.ID + "/force-delete", `{"reason":"test"}`},
+		{"PUT", "clusters/" + c.ID + "/statuses", reportOf("dns", 1)},
+		{"POST", "clusters/" + c.ID + "/statuses", reportOf("dns", 1)},
+		{"POST", "clusters/" + c.ID + "/sync/pause", nil},
+		{"POST", "clusters/sync/pause", v1.BulkSyncControl{IDs: []string{c.ID}}},
+		{"PUT", v1.SchemasPath + "/Cluster", `{"type":"object"}`},
+		{"DELETE", v1.SchemasPath + "/Cluster", nil},
+		{"POST", v1.ChangesPath + "/c-one", done("cordon", "node-1", time.Now())},
+	} {
+		f.do(r.method, r.path+"?dry_run=true", r.body).problem(http.StatusBadRequest, "invalid_query", "dry_run is not supported by this request")
+	}
+	f.load("clusters/bulk?dry_run=true", line("c-two")).problem(http.StatusBadRequest, "invalid_query", "dry_run is not supported")
+	for _, query := range []string{"?dry_run=true;", "?a=%zz&dry_run=true", "?dry_run=%zz"} {
+		f.do("DELETE", "clusters/"+c.ID+query, nil).problem(http.StatusBadRequest, "invalid_query", "the query is malformed")
+		f.do("POST", "clusters"+query, `{"name":"c-two","spec":{}}`).problem(http.StatusBadRequest, "invalid_query", "the query is malformed")
+	}
+
+	wantEqual(t, "clusters", before.Items, f.list("clusters?limit=10").Items)
+	wantEqual(t, "reports", 0, len(read[v1.AdapterStatusList](f.do("GET", "clusters/"+c.ID+"/statuses", nil).want(http.StatusOK)).Items))
+	wantEqual(t, "change events", events, len(f.changes("").Items))
+	if state := read[v1.ClusterSync](f.do("GET", "clusters/"+c.ID+"/sync", nil).want(http.StatusOK)).State; state == v1.SyncPaused {
+		t.Error("the sync is paused")
 	}
 }

@@ -236,6 +236,8 @@ func (l *bulkLoader) addLoadedCounts(err error) error {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
 		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database", RetryAfter: retryAfter, Cause: err}
+	case errors.Is(err, ErrStatementTimeout):
+		p = newStatementTimeoutError(err)
 	default:
 		return err
 	}

@@ -317,7 +317,7 @@ func TestLoadOfAClientThatGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := clusters(2500)
-	_, _ = fmt.Fprintf(conn, "POST %s/clusters/bulk HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", v1.BasePath, v1.ContentTypeNDJSON, len(body)+1, body)
+	_, _ = fmt.Fprintf(conn, "POST %s/clusters/bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", v1.BasePath, v1.ContentTypeNDJSON, len(body)+1, body)
 	_ = conn.Close()
 	f := &fixture{T: t, url: url, contract: newContract(t)}
 	tick := time.NewTicker(20 * time.Millisecond)

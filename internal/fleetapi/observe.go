@@ -25,6 +25,10 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
+// timeoutRetryAfter is the retry delay after a statement timeout. It is so long that package client does not repeat the
+// request, which would load the database again.
+const timeoutRetryAfter = time.Minute
+
 // instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It answers with
 // the problem that the given handler returns, turns a panic into one, and counts, logs and traces the request.
 func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Handler {
@@ -92,11 +96,22 @@ func (a *API) toProblemAndLog(ctx context.Context, err error, requestID string) 
 			Detail:     "the fleet API could not answer the request in time; retry later",
 			RetryAfter: retryAfter,
 		}
+	case errors.Is(err, ErrStatementTimeout):
+		p = newStatementTimeoutError(err)
 	default:
 		p = &rest.Error{Code: rest.CodeInternal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}
 	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", requestID)
 	return p
+}
+
+func newStatementTimeoutError(cause error) *rest.Error {
+	return &rest.Error{
+		Code:       rest.CodeUnavailable,
+		Detail:     "the request took too long in the database; ask for less with filters, a shorter period or a smaller page, or retry later",
+		RetryAfter: timeoutRetryAfter,
+		Cause:      cause,
+	}
 }
 
 // readOrNewRequestID returns the caller's request id if it is safe to log, or a new one.

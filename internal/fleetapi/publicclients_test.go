@@ -210,6 +210,9 @@ func (f *fixture) raw(method, path, body string, header http.Header) *answer {
 		f.Fatal(err)
 	}
 	maps.Copy(r.Header, header)
+	if f.token != "" {
+		r.Header.Set("Authorization", "Bearer "+f.token)
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		f.Fatal(err)
@@ -265,8 +268,10 @@ func TestPublicPaths(t *testing.T) {
 	f.raw("PUT", "clusters/"+got.ID+"/statuses/", string(report), nil).want(201)
 	f.do("DELETE", "clusters/"+got.ID+"/", nil).want(202)
 
+	withTokens := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles}).as("red")
 	for _, header := range []http.Header{{"Origin": {"https://elsewhere.example"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
-		f.raw("POST", "clusters", `{"name":"c-two","spec":{}}`, header).problem(415, "unsupported_media_type", "send application/json")
+		f.raw("POST", "clusters", `{"name":"c-two","spec":{}}`, header).problem(403, "forbidden", "a page of another web site")
+		withTokens.raw("POST", "clusters", `{"name":"c-two","spec":{}}`, header).problem(415, "unsupported_media_type", "send application/json")
 	}
 	f.raw("POST", "clusters", `{"name":"c-two","spec":{}}`, http.Header{"Content-Type": {"text/plain"}}).problem(415, "unsupported_media_type", "text/plain")
 }

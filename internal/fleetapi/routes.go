@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -54,13 +55,13 @@ func (a *API) registerKindRoutes(mux *http.ServeMux, k *kind) {
 		a.registerRoute(mux, collection, route{
 			http.MethodGet:  lists.serveListOrChanges,
 			http.MethodPost: resources.handleCreate,
-		})
+		}, http.MethodPost)
 		a.registerMethod(mux, http.MethodPost, collection+"/bulk", resources.handleBulkLoad)
 		a.registerRoute(mux, collection+"/{id}", route{
 			http.MethodGet:    resources.handleGet,
 			http.MethodPatch:  resources.handlePatch,
 			http.MethodDelete: resources.handleDelete,
-		})
+		}, http.MethodPatch, http.MethodDelete)
 		a.registerRoute(mux, collection+"/{id}/statuses", route{
 			http.MethodGet:  resources.serveReportList,
 			http.MethodPost: resources.handleReport,
@@ -85,11 +86,15 @@ func (a *API) registerTimelineRoutes(mux *http.ServeMux) {
 	a.registerRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.HandleResend})
 }
 
-// registerRoute serves a route, and refuses the methods that it does not have.
-func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
+// registerRoute serves a route, and refuses the methods that it does not have. Some of its methods may support dry runs.
+func (a *API) registerRoute(mux *http.ServeMux, path string, methods route, withDryRun ...string) {
 	var allowed []string
 	for method, h := range methods {
-		a.registerMethod(mux, method, path, h)
+		if slices.Contains(withDryRun, method) {
+			a.registerHandler(mux, method, path, h)
+		} else {
+			a.registerMethod(mux, method, path, h)
+		}
 		allowed = append(allowed, method)
 		if method == http.MethodGet {
 			allowed = append(allowed, http.MethodHead)
@@ -104,12 +109,29 @@ func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 	mux.Handle(path, a.instrumentAndHandleErrors(path, "other", refuse))
 }
 
-// registerMethod serves one method of a path. It refuses no other: the path may also be that of an id or a cluster.
+// registerMethod serves one method of a path, without dry runs. It refuses no other method: the path may also be that of
+// an id or a cluster.
 func (a *API) registerMethod(mux *http.ServeMux, method, path string, h handler) {
 	if method == http.MethodGet {
 		h = a.readFromStandby(h)
+	} else {
+		h = refuseDryRun(h)
 	}
-	mux.Handle(method+" "+path, a.instrumentAndHandleErrors(path, method, a.requireAuthentication(h)))
+	a.registerHandler(mux, method, path, h)
+}
+
+func (a *API) registerHandler(mux *http.ServeMux, method, path string, h handler) {
+	mux.Handle(method+" "+path, a.instrumentAndHandleErrors(path, method, a.requireAuthentication(requireValidQuery(h))))
+}
+
+// requireValidQuery refuses a query of which a part would be ignored, because it cannot be parsed.
+func requireValidQuery(next handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			return rest.NewError(rest.CodeInvalidQuery, "the query is malformed: %s; separate parameters with & and escape their values", err)
+		}
+		return next(w, r, principal)
+	}
 }
 
 func refuseUnknownPath(http.ResponseWriter, *http.Request, auth.Principal) error {

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -23,6 +24,8 @@ var (
 	// ErrUnavailable means that the store is unreachable. The caller may retry; a change that
 	// failed with this error may still have been committed.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrStatementTimeout means that a statement took too long. It is also that of the timeline's store.
+	ErrStatementTimeout = timeline.ErrStatementTimeout
 	// ErrRollback rolls back a transaction that would succeed.
 	ErrRollback = errors.New("rolled back as requested")
 )

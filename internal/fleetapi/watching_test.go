@@ -281,7 +281,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := fmt.Fprintf(stuck, "GET %s/%s HTTP/1.1\r\nHost: x\r\n\r\n", v1.BasePath, watchQuery("clusters", "", begin)); err != nil {
+	if _, err := fmt.Fprintf(stuck, "GET %s/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", v1.BasePath, watchQuery("clusters", "", begin)); err != nil {
 		t.Fatal(err)
 	}
 	f.eventually(func() bool { return f.value("fleetloop_api_watchers") == watches+1 })

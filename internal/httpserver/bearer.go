@@ -93,3 +93,14 @@ func IsLoopback(addr string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
+
+// IsLoopbackHost reports whether the Host of a request, with or without a port, is localhost or a loopback address. A
+// name of another web site may resolve to such an address (DNS rebinding).
+func IsLoopbackHost(hostWithOptionalPort string) bool {
+	host, _, err := net.SplitHostPort(hostWithOptionalPort)
+	if err != nil {
+		host = strings.Trim(hostWithOptionalPort, "[]")
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}

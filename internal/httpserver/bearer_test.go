@@ -169,3 +169,14 @@ func TestLoopback(t *testing.T) {
 		}
 	}
 }
+
+func TestLoopbackHost(t *testing.T) {
+	for host, want := range map[string]bool{
+		"127.0.0.1": true, "127.0.0.1:8000": true, "[::1]": true, "[::1]:8000": true, "localhost": true, "LocalHost:8000": true,
+		"": false, "evil.example": false, "localhost.evil.example:80": false, "0.0.0.0:8000": false, "127.0.0.1.evil.example": false,
+	} {
+		if got := httpserver.IsLoopbackHost(host); got != want {
+			t.Errorf("%q: got %v, want %v", host, got, want)
+		}
+	}
+}

@@ -26,6 +26,7 @@ const (
 	codeDatabaseDropped       = "57P04"
 	codeIdleInTx              = "25P03"
 	codeLockTimeout           = "55P03"
+	codeQueryCanceled         = "57014"
 	codeUndefinedTable        = "42P01"
 	codeInsufficientPrivilege = "42501"
 	classConnection           = "08"
@@ -38,6 +39,9 @@ func SQLState(err error) string {
 	}
 	return ""
 }
+
+// IsStatementTimeout reports whether the server cancelled a statement, which it does when the statement timeout is over.
+func IsStatementTimeout(err error) bool { return SQLState(err) == codeQueryCanceled }
 
 // ViolatedConstraint returns the name of the violated constraint, or "".
 func ViolatedConstraint(err error) string {

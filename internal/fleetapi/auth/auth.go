@@ -1,7 +1,7 @@
 // Package auth authenticates requests.
 //
 // There are two modes. In mode none, all requests have the same principal; it is meant for a single machine, and New
-// refuses it unless the listener is on loopback. In mode bearer, a request carries a token of one of two sorts, either
+// refuses it unless the listener is on loopback, and CheckSite refuses requests of other web sites. In mode bearer, a request carries a token of one of two sorts, either
 // or both of which may be set up: static tokens from a file that is reloaded when it changes, and JWTs of OpenID
 // Connect issuers, checked for signature, issuer, audience and time.
 //
@@ -197,6 +197,26 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		a.tokens = t
 	}
 	return a, nil
+}
+
+// CheckSite returns why a request may come from a page of another web site. Without authentication, such a page could
+// change the fleet, or read it under a name that resolves to this address (DNS rebinding). With authentication, it lacks
+// the token, and CheckSite returns nil.
+func (a *Authenticator) CheckSite(r *http.Request) error {
+	switch {
+	case !a.anonymous:
+		return nil
+	case !httpserver.IsLoopbackHost(r.Host):
+		return fmt.Errorf(
+			"without authentication the fleet API does not answer to the host name %q; call it by localhost or 127.0.0.1, or set the mode to \"bearer\"",
+			r.Host,
+		)
+	case http.NewCrossOriginProtection().Check(r) != nil:
+		return errors.New(
+			"without authentication the fleet API takes no changes from a page of another web site; use the console, or set the mode to \"bearer\"",
+		)
+	}
+	return nil
 }
 
 // Authenticate returns the principal of a token in an Authorization header. Its errors are, or wrap, those of this

@@ -7,7 +7,8 @@
 // A Store holds the resources and a TimelineStore the change events. A change of a cluster or a node pool and its
 // change event are written in the same transaction.
 //
-// A call fails with fleetapi.ErrUnavailable while the database is unavailable, and may be retried.
+// A call fails with fleetapi.ErrUnavailable while the database is unavailable, and may be retried. It fails with
+// fleetapi.ErrStatementTimeout if a statement takes too long.
 package pgstore
 
 import (
@@ -167,8 +168,8 @@ func isUUIDText(text string) bool {
 	return len(text) == length && uuid.Validate(text) == nil
 }
 
-// wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors, so that
-// callers need not know PostgreSQL.
+// wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors and statement
+// timeouts, so that callers need not know PostgreSQL.
 func wrapAndMarkUnavailable(err error, operationFormat string, operationArgs ...any) error {
 	return markUnavailable(fleetapi.ErrUnavailable, fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...))
 }
@@ -179,8 +180,11 @@ func wrapAndMarkTimelineUnavailable(err error, operationFormat string, operation
 }
 
 func markUnavailable(mark, err error) error {
-	if errors.Is(err, postgres.ErrUnavailable) {
+	switch {
+	case errors.Is(err, postgres.ErrUnavailable):
 		return fmt.Errorf("%w: %w", mark, err)
+	case postgres.IsStatementTimeout(err):
+		return fmt.Errorf("%w: %w", fleetapi.ErrStatementTimeout, err)
 	}
 	return err
 }

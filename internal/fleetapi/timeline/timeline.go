@@ -30,6 +30,8 @@ var (
 	// ErrUnavailable means that the store is unreachable. The events of a failed append may still
 	// have been stored, and may be appended again.
 	ErrUnavailable = errors.New("timeline unavailable")
+	// ErrStatementTimeout means that a statement of the store took too long. The same request may take as long again.
+	ErrStatementTimeout = errors.New("statement timeout")
 	// ErrCursorExpired means that a cursor is of another feed, or of the future: the database was
 	// restored since the cursor was issued.
 	ErrCursorExpired = errors.New("cursor expired")
