@@ -2351,7 +2351,10 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description A service that the API depends on is unreachable. */
+        /**
+         * @description A service that the API depends on is unreachable, or the request took too
+         *     long in the database. Retry-After is then more than 30 seconds.
+         */
         Unavailable: {
             headers: {
                 "Retry-After": string;
@@ -2389,7 +2392,10 @@ export interface components {
          * @example labels.region = 'us-east' and status.conditions.Reconciled = 'False'
          */
         search: string;
-        /** @description Selects keyset paging. Maximum number of items in a page. */
+        /**
+         * @description Selects keyset paging. Maximum number of items in a page. A page of
+         *     large resources ends at about 8 MiB.
+         */
         limit: number;
         /**
          * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -2398,7 +2404,11 @@ export interface components {
         continue: string;
         /** @description Selects paging by number. Number of the page. */
         page: number;
-        /** @description Maximum number of items in a page. */
+        /**
+         * @description Maximum number of items in a page. A page of resources with more than
+         *     about 8 MiB is refused as invalid_query; the problem names the size that
+         *     fits.
+         */
         size: number;
         /**
          * @deprecated
@@ -2432,19 +2442,22 @@ export interface components {
         strict: boolean;
         /**
          * @description Validates and authorizes the request and returns its result, but changes
-         *     and records nothing.
+         *     and records nothing. Changes without this parameter reject it.
          */
         dryRun: boolean;
         /**
          * @description Comma-separated ids of the resources to return. Missing resources are
-         *     left out. Cannot be combined with parameters other than strict.
+         *     left out. Cannot be combined with parameters other than strict. Ids of
+         *     resources with more than about 8 MiB are refused as invalid_query; ask
+         *     for fewer.
          */
         ids: string;
         /**
          * @description Returns the changes since a cursor, which comes from a keyset page or
          *     from the last response, of any collection. Can be combined with labels,
-         *     limit (default 500) and watch. Changes are retained for one hour by
-         *     default; clients with an older cursor must list again.
+         *     limit (default 500) and watch. A page of large resources ends at about
+         *     8 MiB. Changes are retained for one hour by default; clients with an
+         *     older cursor must list again.
          */
         changedSince: string;
         /**
@@ -2466,7 +2479,8 @@ export interface components {
         ifNoneMatch: string;
         /**
          * @description The value of this header in the response to a write. The response
-         *     includes that write. Every GET takes this header.
+         *     includes that write. Every GET takes this header. With
+         *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
          */
         readAfter: string;
         /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
@@ -2639,6 +2653,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["Identity"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
@@ -2761,14 +2776,17 @@ export interface operations {
                 fields?: components["parameters"]["fields"];
                 /**
                  * @description Comma-separated ids of the resources to return. Missing resources are
-                 *     left out. Cannot be combined with parameters other than strict.
+                 *     left out. Cannot be combined with parameters other than strict. Ids of
+                 *     resources with more than about 8 MiB are refused as invalid_query; ask
+                 *     for fewer.
                  */
                 ids?: components["parameters"]["ids"];
                 /**
                  * @description Returns the changes since a cursor, which comes from a keyset page or
                  *     from the last response, of any collection. Can be combined with labels,
-                 *     limit (default 500) and watch. Changes are retained for one hour by
-                 *     default; clients with an older cursor must list again.
+                 *     limit (default 500) and watch. A page of large resources ends at about
+                 *     8 MiB. Changes are retained for one hour by default; clients with an
+                 *     older cursor must list again.
                  */
                 changed_since?: components["parameters"]["changedSince"];
                 /**
@@ -2778,7 +2796,10 @@ export interface operations {
                  *     stream starts now.
                  */
                 watch?: components["parameters"]["watch"];
-                /** @description Selects keyset paging. Maximum number of items in a page. */
+                /**
+                 * @description Selects keyset paging. Maximum number of items in a page. A page of
+                 *     large resources ends at about 8 MiB.
+                 */
                 limit?: components["parameters"]["limit"];
                 /**
                  * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -2787,7 +2808,11 @@ export interface operations {
                 continue?: components["parameters"]["continue"];
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -2819,7 +2844,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
@@ -2845,7 +2871,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
@@ -2912,7 +2938,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -2939,7 +2966,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -2971,7 +2998,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -3033,7 +3060,11 @@ export interface operations {
             query?: {
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -3241,6 +3272,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["ClusterSync"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -3351,14 +3383,17 @@ export interface operations {
                 fields?: components["parameters"]["fields"];
                 /**
                  * @description Comma-separated ids of the resources to return. Missing resources are
-                 *     left out. Cannot be combined with parameters other than strict.
+                 *     left out. Cannot be combined with parameters other than strict. Ids of
+                 *     resources with more than about 8 MiB are refused as invalid_query; ask
+                 *     for fewer.
                  */
                 ids?: components["parameters"]["ids"];
                 /**
                  * @description Returns the changes since a cursor, which comes from a keyset page or
                  *     from the last response, of any collection. Can be combined with labels,
-                 *     limit (default 500) and watch. Changes are retained for one hour by
-                 *     default; clients with an older cursor must list again.
+                 *     limit (default 500) and watch. A page of large resources ends at about
+                 *     8 MiB. Changes are retained for one hour by default; clients with an
+                 *     older cursor must list again.
                  */
                 changed_since?: components["parameters"]["changedSince"];
                 /**
@@ -3368,7 +3403,10 @@ export interface operations {
                  *     stream starts now.
                  */
                 watch?: components["parameters"]["watch"];
-                /** @description Selects keyset paging. Maximum number of items in a page. */
+                /**
+                 * @description Selects keyset paging. Maximum number of items in a page. A page of
+                 *     large resources ends at about 8 MiB.
+                 */
                 limit?: components["parameters"]["limit"];
                 /**
                  * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -3377,7 +3415,11 @@ export interface operations {
                 continue?: components["parameters"]["continue"];
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -3409,7 +3451,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
@@ -3435,7 +3478,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
@@ -3466,6 +3509,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["ParentRequired"];
@@ -3488,7 +3532,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -3515,7 +3560,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -3547,7 +3592,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -3609,7 +3654,11 @@ export interface operations {
             query?: {
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -3748,10 +3797,15 @@ export interface operations {
                 fields?: components["parameters"]["fields"];
                 /**
                  * @description Comma-separated ids of the resources to return. Missing resources are
-                 *     left out. Cannot be combined with parameters other than strict.
+                 *     left out. Cannot be combined with parameters other than strict. Ids of
+                 *     resources with more than about 8 MiB are refused as invalid_query; ask
+                 *     for fewer.
                  */
                 ids?: components["parameters"]["ids"];
-                /** @description Selects keyset paging. Maximum number of items in a page. */
+                /**
+                 * @description Selects keyset paging. Maximum number of items in a page. A page of
+                 *     large resources ends at about 8 MiB.
+                 */
                 limit?: components["parameters"]["limit"];
                 /**
                  * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -3760,7 +3814,11 @@ export interface operations {
                 continue?: components["parameters"]["continue"];
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -3792,7 +3850,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -3819,7 +3878,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
@@ -3894,7 +3953,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -3923,7 +3983,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -3957,7 +4017,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -3993,7 +4053,11 @@ export interface operations {
             query?: {
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -4140,14 +4204,17 @@ export interface operations {
                 fields?: components["parameters"]["fields"];
                 /**
                  * @description Comma-separated ids of the resources to return. Missing resources are
-                 *     left out. Cannot be combined with parameters other than strict.
+                 *     left out. Cannot be combined with parameters other than strict. Ids of
+                 *     resources with more than about 8 MiB are refused as invalid_query; ask
+                 *     for fewer.
                  */
                 ids?: components["parameters"]["ids"];
                 /**
                  * @description Returns the changes since a cursor, which comes from a keyset page or
                  *     from the last response, of any collection. Can be combined with labels,
-                 *     limit (default 500) and watch. Changes are retained for one hour by
-                 *     default; clients with an older cursor must list again.
+                 *     limit (default 500) and watch. A page of large resources ends at about
+                 *     8 MiB. Changes are retained for one hour by default; clients with an
+                 *     older cursor must list again.
                  */
                 changed_since?: components["parameters"]["changedSince"];
                 /**
@@ -4157,7 +4224,10 @@ export interface operations {
                  *     stream starts now.
                  */
                 watch?: components["parameters"]["watch"];
-                /** @description Selects keyset paging. Maximum number of items in a page. */
+                /**
+                 * @description Selects keyset paging. Maximum number of items in a page. A page of
+                 *     large resources ends at about 8 MiB.
+                 */
                 limit?: components["parameters"]["limit"];
                 /**
                  * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -4166,7 +4236,11 @@ export interface operations {
                 continue?: components["parameters"]["continue"];
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -4198,7 +4272,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
@@ -4224,7 +4299,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
@@ -4291,7 +4366,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -4318,7 +4394,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -4350,7 +4426,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -4384,7 +4460,11 @@ export interface operations {
             query?: {
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -4523,14 +4603,17 @@ export interface operations {
                 fields?: components["parameters"]["fields"];
                 /**
                  * @description Comma-separated ids of the resources to return. Missing resources are
-                 *     left out. Cannot be combined with parameters other than strict.
+                 *     left out. Cannot be combined with parameters other than strict. Ids of
+                 *     resources with more than about 8 MiB are refused as invalid_query; ask
+                 *     for fewer.
                  */
                 ids?: components["parameters"]["ids"];
                 /**
                  * @description Returns the changes since a cursor, which comes from a keyset page or
                  *     from the last response, of any collection. Can be combined with labels,
-                 *     limit (default 500) and watch. Changes are retained for one hour by
-                 *     default; clients with an older cursor must list again.
+                 *     limit (default 500) and watch. A page of large resources ends at about
+                 *     8 MiB. Changes are retained for one hour by default; clients with an
+                 *     older cursor must list again.
                  */
                 changed_since?: components["parameters"]["changedSince"];
                 /**
@@ -4540,7 +4623,10 @@ export interface operations {
                  *     stream starts now.
                  */
                 watch?: components["parameters"]["watch"];
-                /** @description Selects keyset paging. Maximum number of items in a page. */
+                /**
+                 * @description Selects keyset paging. Maximum number of items in a page. A page of
+                 *     large resources ends at about 8 MiB.
+                 */
                 limit?: components["parameters"]["limit"];
                 /**
                  * @description The token `continue` of the previous page. Repeat labels, search, fields
@@ -4549,7 +4635,11 @@ export interface operations {
                 continue?: components["parameters"]["continue"];
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -4581,7 +4671,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
@@ -4607,7 +4698,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
@@ -4674,7 +4765,8 @@ export interface operations {
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
                 /**
                  * @description The value of this header in the response to a write. The response
-                 *     includes that write. Every GET takes this header.
+                 *     includes that write. Every GET takes this header. With
+                 *     `FFFFFFFFFFFFFFFFFFFFFFFF`, the response includes all writes.
                  */
                 "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
@@ -4701,7 +4793,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -4733,7 +4825,7 @@ export interface operations {
             query?: {
                 /**
                  * @description Validates and authorizes the request and returns its result, but changes
-                 *     and records nothing.
+                 *     and records nothing. Changes without this parameter reject it.
                  */
                 dry_run?: components["parameters"]["dryRun"];
             };
@@ -4767,7 +4859,11 @@ export interface operations {
             query?: {
                 /** @description Selects paging by number. Number of the page. */
                 page?: components["parameters"]["page"];
-                /** @description Maximum number of items in a page. */
+                /**
+                 * @description Maximum number of items in a page. A page of resources with more than
+                 *     about 8 MiB is refused as invalid_query; the problem names the size that
+                 *     fits.
+                 */
                 size?: components["parameters"]["size"];
                 /**
                  * @deprecated
@@ -5145,6 +5241,7 @@ export interface operations {
                     };
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
@@ -5172,6 +5269,7 @@ export interface operations {
                     "application/json": components["schemas"]["SpecSchema"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5235,6 +5333,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
