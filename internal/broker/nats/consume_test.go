@@ -60,8 +60,10 @@ func TestSharedSubscription(t *testing.T) {
 	for range 2 {
 		brokertest.StartConsumer(t, b, "shared", func(ctx context.Context, e cloudevent.Event) error {
 			handled.add(e.ID)
+			work := time.NewTimer(700 * time.Millisecond)
+			defer work.Stop()
 			select {
-			case <-time.After(700 * time.Millisecond): // the work
+			case <-work.C:
 			case <-ctx.Done():
 			}
 			return nil

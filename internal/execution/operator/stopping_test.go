@@ -13,6 +13,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
+// newExecuting returns a fixture with an execution whose Job was created. Nothing reports the Job as suspended.
+func newExecuting() (*fixture, *reconciler) {
+	w := newFixture()
+	w.noJobController = true
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	w.look(r)
+	return w, r
+}
+
 // addPendingPod adds a Pod to the Job of an execution. The cache does not have it.
 func addPendingPod(w *fixture, r *reconciler, j *batchv1.Job) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: j.Name + "-1"}}
@@ -24,11 +34,7 @@ func addPendingPod(w *fixture, r *reconciler, j *batchv1.Job) {
 // TestCancelledWhileItsPodStarts verifies that a cancelled execution ends only once the Job controller reports its Job as
 // suspended and no Pod of it can run. Before, neither the counts of the Job nor the cache have a Pod that was just created.
 func TestCancelledWhileItsPodStarts(t *testing.T) {
-	w := newFixture()
-	w.noJobController = true
-	r := w.newReconciler(Config{})
-	w.create("a", "web", nil)
-	w.look(r)
+	w, r := newExecuting()
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 	for range 3 {
 		w.must(t, r, "a")
@@ -49,11 +55,7 @@ func TestCancelledWhileItsPodStarts(t *testing.T) {
 // TestOverduePodIsStopped verifies that the Pod of an overdue Job is stopped without the Job controller, and that the
 // execution keeps its target busy while the Pod may still run.
 func TestOverduePodIsStopped(t *testing.T) {
-	w := newFixture()
-	w.noJobController = true
-	r := w.newReconciler(Config{})
-	w.create("a", "web", nil)
-	w.look(r)
+	w, r := newExecuting()
 	j := w.jobs[actionJobName(w.get("a"))]
 	addPendingPod(w, r, j)
 
@@ -72,11 +74,7 @@ func TestOverduePodIsStopped(t *testing.T) {
 // TestOverduePodReports verifies that an overdue run whose Pod ends when it is stopped has failed because of its timeout:
 // its runner only knows that it was cancelled.
 func TestOverduePodReports(t *testing.T) {
-	w := newFixture()
-	w.noJobController = true
-	r := w.newReconciler(Config{})
-	w.create("a", "web", nil)
-	w.look(r)
+	w, r := newExecuting()
 	j := w.jobs[actionJobName(w.get("a"))]
 	j.CreationTimestamp = metav1.NewTime(w.now.Add(-jobTimeout(j) - jobOverdueAfter))
 	w.end("a", action.CodeCancelled)
@@ -89,11 +87,7 @@ func TestOverduePodReports(t *testing.T) {
 // TestEmergencyStopIsOver verifies that a run that an emergency stop suspended ends as cancelled, although the stop was
 // lifted before the Job controller reported the suspension.
 func TestEmergencyStopIsOver(t *testing.T) {
-	w := newFixture()
-	w.noJobController = true
-	r := w.newReconciler(Config{})
-	w.create("a", "web", nil)
-	w.look(r)
+	w, r := newExecuting()
 	r.halted.Store(true)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
