@@ -144,7 +144,7 @@ func attacksOnApprovals() map[string]attack {
 			"it would have no effect, and its author would believe that the action is stopped", &given{approved: true},
 			decides(adam, adam, "Reject", hash), merges(adam, `{"spec":{"cancel":true}}`),
 			[]string{"approvals/approved"},
-			"to stop it, set spec.cancel",
+			"set spec.cancel to stop it",
 		},
 		"OfAnOldPlan": {
 			"somebody looked at another", &given{},

@@ -165,7 +165,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		validationRule{
 			// A rejection that is accepted here would have no effect.
 			unless + "!variables.approved",
-			"variables.named + ' is approved already and waits to be executed: to stop it, set spec.cancel, for example with fleetloop exec cancel ' + variables.named",
+			"variables.named + ' is approved already and waits to be executed: set spec.cancel to stop it, for example with fleetloop exec cancel ' + variables.named",
 		},
 		validationRule{
 			// This also prevents two entries: the second would name another approver.
