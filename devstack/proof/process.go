@@ -117,9 +117,12 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 		return nil
 	}
 	cmd, done := p.cmd, p.done
-	p.expected, p.held = true, hold
-	p.mu.Unlock()
 	err := cmd.Process.Signal(sig)
+	p.held = hold
+	if err == nil {
+		p.expected = true
+	}
+	p.mu.Unlock()
 	if errors.Is(err, os.ErrProcessDone) { // it ended by itself, which is recorded as an exit
 		return nil
 	}

@@ -67,7 +67,7 @@ func TestHangingIssuer(t *testing.T) {
 		})
 	}
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for range 20 { // the requests of the first session may be on their way to the database
 		if _, err := sessions.GetAndRecordUse(ctx, b); err != nil {

@@ -146,7 +146,7 @@ func (i *Issuer) extractAndVerifyIDToken(
 	}
 	idToken, err = provider.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), rawIDToken)
 	if err != nil {
-		return nil, "", fmt.Errorf("verify the ID token: %w", err)
+		return nil, "", fmt.Errorf("verify the ID token: %w", errors.Join(ErrIDTokenUnverified, err))
 	}
 	return idToken, rawIDToken, nil
 }

@@ -99,7 +99,9 @@ func (s *Sessions) renewTokensOnce(ctx context.Context, idHash Hash, session Ses
 		renewed, err := s.renewTokensInSlot(ctx, idHash, session)
 		if err != nil && !errors.Is(err, ErrNone) {
 			s.log.WarnContext(ctx, "tokens not renewed, using the old one until it expires", "user", session.User.Name, "err", err)
-			s.renewals.rememberFailure(idHash, err)
+			if !errors.Is(err, errTooManyRenewals) { // the issuer was not asked
+				s.renewals.rememberFailure(idHash, err)
+			}
 		}
 		return renewed, err
 	})
@@ -109,7 +111,7 @@ func (s *Sessions) renewTokensOnce(ctx context.Context, idHash Hash, session Ses
 		return session, err
 	case !areTokensExpired(session.Tokens, time.Now()):
 		return session, nil
-	case errors.Is(err, ErrNoIDToken): // only a sign-in gets one
+	case errors.Is(err, ErrNoIDToken), errors.Is(err, ErrIDTokenUnverified): // only a sign-in may get a usable one
 		return Session{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, idHash))
 	}
 	return Session{}, fmt.Errorf("renew tokens: %w", err)

@@ -94,13 +94,13 @@ func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Obs
 	case hasEnded(observed): // see below
 	case isOverdue:
 		observed, err = r.stopOverdueJob(ctx, state, j)
-	case state.ke.Spec.Cancel || isSuspensionRequested(j): // an emergency stop that cancelled it may be over
+	case state.ke.Spec.Cancel || r.runs.isStopping(state.ke.UID): // an emergency stop that cancelled it may be over
 		observed, err = r.cancelJob(ctx, state, j)
 	default:
 		state.requeueAt(overdue)
 		setSlowStartMessage(state, j, observed)
 	}
-	return withReasonOfStop(state.ke, observed, isOverdue), err
+	return withReasonOfStop(state.ke, observed, j.CreationTimestamp.Add(jobTimeout(j))), err
 }
 
 // deletedJobFailure is the failure of an action whose Job was deleted. The action is not repeated,

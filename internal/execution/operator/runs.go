@@ -52,6 +52,12 @@ type inlineRun struct {
 	result  *job.Observation  // the result until it is written
 }
 
+// isStopping reports whether this process has begun to stop the Job of an execution.
+func (r *runs) isStopping(uid types.UID) bool {
+	_, stopping := r.stops.Load(uid)
+	return stopping
+}
+
 // actionJobName returns the name of the Job that runs an execution.
 func actionJobName(ke *v1alpha1.KubernetesExecution) string {
 	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)

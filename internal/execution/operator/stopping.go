@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -40,11 +41,14 @@ func (r *running) stopOverdueJob(
 		state.requeueIn(time.Second)
 		return observed, stopErr
 	}
+	message := fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it", j.Name, jobTimeout(j))
+	if stopErr != nil {
+		message += ", nor could the controller (" + stopErr.Error() + ")"
+	}
 	observed.State = job.Failed
 	observed.Failure = &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. "+
-			"It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
+		Message: action.TruncateText(message+": check the target before you retry", maxMessage),
 	}
 	return observed, nil
 }
@@ -91,16 +95,17 @@ func (r *running) cancelJob(
 
 // withReasonOfStop returns an observed end with the reason for which this controller stopped the run. The runner only
 // knows that it was stopped.
-func withReasonOfStop(ke *v1alpha1.KubernetesExecution, observed job.Observation, isOverdue bool) job.Observation {
+func withReasonOfStop(ke *v1alpha1.KubernetesExecution, observed job.Observation, deadline time.Time) job.Observation {
 	if observed.Failure == nil {
 		return observed
 	}
 	failure := *observed.Failure
+	endedLate := observed.Ended != nil && !observed.Ended.Before(deadline)
 	neverStarted := observed.Started == nil && failure.Detail == v1alpha1.DetailExecutorUnavailable
 	switch {
 	case ke.Spec.Cancel && neverStarted && failure.Reason != v1alpha1.ReasonExecutionTimeout:
 		failure = cancelledFailure(ke)
-	case isOverdue && !ke.Spec.Cancel && failure.Reason == v1alpha1.ReasonCancelled:
+	case endedLate && !ke.Spec.Cancel && failure.Reason == v1alpha1.ReasonCancelled:
 		failure.Reason = v1alpha1.ReasonExecutionTimeout
 	}
 	observed.Failure = &failure

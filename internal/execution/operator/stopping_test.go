@@ -152,3 +152,36 @@ func TestRollbackOfAnUncertainChange(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelledPodKeepsItsResult verifies that a cancelled Pod that has a node is stopped before its Job is suspended,
+// because a suspension deletes the Pod with its result.
+func TestCancelledPodKeepsItsResult(t *testing.T) {
+	start := func() (*fixture, *reconciler, *batchv1.Job) {
+		w, r := newExecuting()
+		j := w.jobs[actionJobName(w.get("a"))]
+		addPendingPod(w, r, j)
+		w.pods[j.UID][0].Spec.NodeName = "n"
+		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
+		return w, r, j
+	}
+	t.Run("Stopped", func(t *testing.T) {
+		w, r, j := start()
+		w.must(t, r, "a")
+		if suspended := w.jobs[j.Name].Spec.Suspend; suspended != nil {
+			t.Errorf("the Job is suspended (%t) while its Pod runs", *suspended)
+		}
+		w.end("a", action.CodePartial)
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailPartiallyExecuted)
+	})
+	t.Run("Deleted", func(t *testing.T) {
+		w, r, j := start()
+		suspend := true
+		w.jobs[j.Name].Spec.Suspend = &suspend
+		w.must(t, r, "a")
+		delete(w.pods, j.UID)
+		w.jobs[j.Name].Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
+	})
+}

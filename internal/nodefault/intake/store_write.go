@@ -115,14 +115,18 @@ func (s *FaultStore) requireNodeExists(ctx context.Context, node string) error {
 }
 
 // applyReportsWithRetry writes the changes of reports to a NodeFault, and reads it again after a
-// conflict. It returns the error of each report.
+// conflict. It returns the error of each report. A batch with many changes may conflict often with the controller, which
+// writes the status after each change, so only attempts without progress count.
 func (s *FaultStore) applyReportsWithRetry(
 	ctx context.Context, node string, reports []nodefault.Report,
 ) (errs []error) {
 	for attempt := 0; ; attempt++ {
-		errs, err := s.applyReportsOnce(ctx, node, reports)
+		errs, written, err := s.applyReportsOnce(ctx, node, reports)
 		if err == nil {
 			return errs
+		}
+		if written > 0 {
+			attempt = 0
 		}
 		mayRetry := isWriteConflict(err) && attempt < maxWriteRetries
 		if !mayRetry || backoff.Sleep(ctx, writeRetryBackoff().Delay(attempt)) != nil {
@@ -132,14 +136,14 @@ func (s *FaultStore) applyReportsWithRetry(
 }
 
 // applyReportsOnce writes the changes of reports to the current NodeFault, one fault after the other. It returns the
-// error of each report, and an error that concerns all reports.
+// error of each report, the number of changes that were written, and an error that concerns all reports.
 func (s *FaultStore) applyReportsOnce(
 	ctx context.Context, node string, reports []nodefault.Report,
-) (errs []error, err error) {
+) (errs []error, written int, err error) {
 	var nf v1alpha1.NodeFault
 	err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	nf.Name = node
 	from := nodeState{faults: nf.Spec.Faults, ended: nf.Spec.EndedFaults}
@@ -157,13 +161,14 @@ func (s *FaultStore) applyReportsOnce(
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, written, err
 		}
+		written++
 	}
 	for i, r := range reports {
 		errs[i] = errors.Join(errs[i], joinErrorsOfReport(r, failed))
 	}
-	return errs, nil
+	return errs, written, nil
 }
 
 // writeChange writes or removes one fault of an object, unless the object has changed since it was read. It sets nf to the

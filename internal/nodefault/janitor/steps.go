@@ -372,12 +372,13 @@ func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileS
 }
 
 // withdrawAndEndActionInStatus ends an action without success, after it has cancelled the request
-// with the provider. A machine that reboots unexpectedly later is worse than one that does not
+// with the provider, if there may be one. A machine that reboots unexpectedly later is worse than one that does not
 // reboot.
 func (r *reconciler) withdrawAndEndActionInStatus(
 	ctx context.Context, s *reconcileState, reason, message string,
 ) error {
-	if withdrawer, ok := r.kind.provider.(Withdrawer); ok {
+	mayHaveRequest := s.mayHaveSent() || meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionSignalSent)
+	if withdrawer, ok := r.kind.provider.(Withdrawer); ok && mayHaveRequest {
 		callCtx, cancel := r.withProviderCallTimeout(ctx)
 		defer cancel()
 		if err := withdrawer.Withdraw(callCtx, s.providerRequest(r.kind)); err != nil {

@@ -53,8 +53,12 @@ func (h *serverHome) dataFolderOrCreateLinked() (dataDir string, err error) {
 // followDataLink returns the data folder that a link leads to, and records the link there. It fails if the folder
 // is missing: an empty database would hide that, for example when a file system is not mounted.
 func (h *serverHome) followDataLink(link, target string) (dataDir string, err error) {
-	if !filepath.IsAbs(target) {
-		target = filepath.Join(h.dir, target)
+	if !filepath.IsAbs(target) { // relative to the real folder of the link
+		realDir, err := filepath.EvalSymlinks(h.dir)
+		if err != nil {
+			return "", err
+		}
+		target = filepath.Join(realDir, target)
 	}
 	_, err = os.Stat(target)
 	if errors.Is(err, fs.ErrNotExist) {

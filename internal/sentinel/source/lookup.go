@@ -63,6 +63,9 @@ func (w *Walker) fetchTogetherOrOneByOne(
 	if err != nil && (ctx.Err() != nil || !isRequestRefused(err)) {
 		return buf, err // the cause of a cancellation may look like a response
 	}
+	if err != nil && len(ids) > smallLookup {
+		return w.fetchInHalves(ctx, ids, read, buf)
+	}
 	answered := false
 	if err == nil {
 		body, answered = readBodyAndCheckIDs(Page{Body: body, Rest: rest}, ids)
@@ -73,6 +76,25 @@ func (w *Walker) fetchTogetherOrOneByOne(
 	}
 	_, err = read(Page{Body: body, Asked: requestedAt})
 	return body, err
+}
+
+// smallLookup is a number of resources that a server accepts in one request, unless it does not support that at all. The
+// fleet API refuses more if the resources are large.
+const smallLookup = 4
+
+// fetchInHalves looks up resources with two requests instead of the one that was refused.
+func (w *Walker) fetchInHalves(
+	ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte,
+) (reusableBuf []byte, err error) {
+	half := len(ids) / 2
+	buf, err = w.fetchTogetherOrOneByOne(ctx, ids[:half], read, buf)
+	if err != nil {
+		return buf, err
+	}
+	if w.chunksOneByOne.Load() > 0 { // the server does not support it
+		return w.fetchOneByOne(ctx, ids[half:], read, buf)
+	}
+	return w.fetchTogetherOrOneByOne(ctx, ids[half:], read, buf)
 }
 
 // errNotRequested ends the reading of a page that is not the requested one.
