@@ -41,7 +41,7 @@ type resourceState struct {
 	pending    map[string]int // failed attempts of the events that no evaluation has covered
 	handled    []string       // events that were covered, oldest first
 	generation int64          // that was reported last
-	behind     int            // reads since the last success that were older than their event
+	behind     int            // reads of this generation that were older than their event
 }
 
 // A waiter is an event that waits for the end of an evaluation.
@@ -171,15 +171,16 @@ func (e *evaluation) endAsSucceeded(generation int64) {
 		if n := len(t.handled) - maxHandled; n > 0 {
 			t.handled = slices.Delete(t.handled, 0, n)
 		}
-		t.generation = max(t.generation, generation)
-		t.behind = 0
+		if generation > t.generation {
+			t.generation, t.behind = generation, 0
+		}
 	})
 }
 
 // endAsBehind ends the evaluation of an event about a newer generation than was read.
 func (e *evaluation) endAsBehind() { e.end(func(t *resourceState) { t.behind++ }) }
 
-// behindReads returns the number of such evaluations since the last success.
+// behindReads returns the number of such evaluations since the generation that was reported last.
 func (e *evaluation) behindReads() int {
 	e.order.mu.Lock()
 	defer e.order.mu.Unlock()

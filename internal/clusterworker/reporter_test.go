@@ -211,6 +211,11 @@ func TestReportOfAnUnseenShoot(t *testing.T) {
 		if tries := s.tries("ready"); tries > 15 {
 			t.Errorf("%d reports in an outage of an hour, want one at most every ten minutes in the end", tries)
 		}
+		s.change("fresh", synced(func(row *clusterworker.Row) { row.StatusUpdated = new(time.Now()) }))
+		after(100 * time.Second)
+		if tries := s.tries("fresh"); tries < 3 {
+			t.Errorf("%d reports on a status of this term, want one every 30 seconds until it is known", tries)
+		}
 	})
 }
 

@@ -111,7 +111,7 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 	if isReady && !isKnown && time.Since(r.leadsSince) < observationPatience {
 		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
 	}
-	next := r.chooseReportDelay(isReady, isKnown)
+	next := r.chooseReportDelay(&row, isKnown)
 	// A change of the Shoot does not invalidate any other status.
 	isInvalidatedByChange := isReady || row.Status == v1.ShootError
 	if isInvalidatedByChange && isKnown && !isCurrent {
@@ -135,15 +135,17 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 	return reportOutcome{result: resultStored, next: next}
 }
 
-// chooseReportDelay returns the delay of the next report on a row, given whether its cluster is ready and whether its
-// Shoot was observed.
-func (r *Reporter) chooseReportDelay(isReady, isKnown bool) time.Duration {
+// chooseReportDelay returns the delay of the next report on a row, given whether its Shoot was observed.
+func (r *Reporter) chooseReportDelay(row *Row, isKnown bool) time.Duration {
+	isOfThisTerm := row.StatusUpdated != nil && row.StatusUpdated.After(r.leadsSince)
 	switch {
-	case !isReady:
+	case !isShootReady(row):
 		return otherReportDelay
 	case isKnown:
 		// The jitter spreads out clusters that were created together.
 		return readyReportDelay - rand.N(readyReportDelay/10) //nolint:gosec // when a report is repeated is no secret
+	case isOfThisTerm: // it is being written
+		return otherReportDelay
 	default:
 		// Its node pools may wait until the Shoot is observed. The longer that takes, the rarer are the reports, because
 		// during an outage of Gardener it concerns all clusters.

@@ -12,9 +12,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// maxStart is how long refusals of a server that is not ready count as its start, and how long there
-// is none before the next start.
-const maxStart = 5 * time.Minute
+const (
+	// maxStart is how long refusals of a server that is not ready count as its start.
+	maxStart = 5 * time.Minute
+	// quietTime is how long there is no refusal before the next start. It is longer than the longest delay after which
+	// a refused request is repeated.
+	quietTime = 30 * time.Minute
+)
 
 // A readiness is what this client knows about the readiness of the API server.
 //
@@ -51,7 +55,7 @@ func (r *readiness) recordRefusal() (sinceFirst time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	startsAgain := r.allowed.Swap(false) && now.Sub(r.lastRefusal) > maxStart
+	startsAgain := r.allowed.Swap(false) && now.Sub(r.lastRefusal) > quietTime
 	if r.firstRefusal.IsZero() || startsAgain {
 		r.firstRefusal = now
 	}

@@ -124,10 +124,12 @@ func TestRefusalsOfAServerThatNeverGetsReady(t *testing.T) {
 			{true, false, time.Minute, shoot.ClassForbidden},
 			{false, false, time.Minute, shoot.ClassUnavailable},
 			{false, true, time.Minute, ""},
-			{false, false, 10 * time.Minute, shoot.ClassUnavailable},
+			{false, false, 31 * time.Minute, shoot.ClassUnavailable},
 			{false, false, 6 * time.Minute, shoot.ClassForbidden},
 			{false, true, time.Minute, ""}, // it allows this, and refuses other requests for good
 			{false, false, time.Minute, shoot.ClassForbidden},
+			{false, true, time.Minute, ""},
+			{false, false, 15 * time.Minute, shoot.ClassForbidden},
 		} {
 			time.Sleep(step.after)
 			ready, allowed = step.ready, step.allowed

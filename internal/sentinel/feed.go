@@ -39,6 +39,8 @@ type feed struct {
 	pass     *decisionPass
 	cursor   string
 	buffer   []byte // for pages of changes
+	// sweepCursor is the cursor of a sweep, until the feed continues from it.
+	sweepCursor string
 
 	// watchDisabled says that watching failed, when disabledAtSweep full sweeps were completed.
 	// After another full sweep the feed tries again.
@@ -65,6 +67,7 @@ func (f *feed) followChanges(ctx context.Context) error {
 			rejections = 0
 		}
 		// A watch may end because its cursor expired, and is not used at all in the mode cursor.
+		f.takeCursorFromSweep()
 		err = f.readAndDecideChanges(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -93,6 +96,7 @@ func (f *feed) followChanges(ctx context.Context) error {
 
 // awaitCursorFromSweep waits for a cursor from a sweep.
 func (f *feed) awaitCursorFromSweep(ctx context.Context) error {
+	f.sweepCursor = ""
 	select {
 	case f.cursor = <-f.follower.cursors:
 		return nil
@@ -101,14 +105,20 @@ func (f *feed) awaitCursorFromSweep(ctx context.Context) error {
 	}
 }
 
-// returnToCursorFromSweep moves the feed back to the cursor of a sweep that has begun since. The pages
-// of a sweep may be older than the changes that the feed has already read, because the API may read
-// them from a standby. The feed reads these changes again, and so corrects what the sweep overwrites.
-// It has read all changes up to now, so the cursor skips none.
-func (f *feed) returnToCursorFromSweep() {
+// takeCursorFromSweep takes the cursor of a sweep that has begun since.
+func (f *feed) takeCursorFromSweep() {
 	select {
-	case f.cursor = <-f.follower.cursors:
+	case f.sweepCursor = <-f.follower.cursors:
 	default:
+	}
+}
+
+// returnToCursorFromSweep moves the feed back to the cursor that it took before it read all changes, so that the cursor
+// skips none. The pages of a sweep may be older than the changes that the feed has already read, because the API may
+// read them from a standby. The feed reads these changes again, and so corrects what the sweep overwrites.
+func (f *feed) returnToCursorFromSweep() {
+	if f.sweepCursor != "" {
+		f.cursor, f.sweepCursor = f.sweepCursor, ""
 	}
 }
 

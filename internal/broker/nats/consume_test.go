@@ -43,9 +43,9 @@ func (c *handleCounter) wantHandled(n int) error {
 
 // TestSharedSubscription has two consumers work longer on the events than the server waits for an acknowledgement.
 func TestSharedSubscription(t *testing.T) {
-	const events, concurrency = 20, 2
+	const events, concurrency = 8, 2
 	b, err := natsserver.NewBrokerStartingServerOnRun(natsserver.Config{Dir: t.TempDir()},
-		nats.Config{StopTimeout: brokertest.StopTimeout, AckWait: time.Second, Concurrency: concurrency}, slog.New(slog.DiscardHandler))
+		nats.Config{StopTimeout: brokertest.StopTimeout, AckWait: 3 * time.Second, Concurrency: concurrency}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestSharedSubscription(t *testing.T) {
 	for range 2 {
 		brokertest.StartConsumer(t, b, "shared", func(ctx context.Context, e cloudevent.Event) error {
 			handled.add(e.ID)
-			work := time.NewTimer(700 * time.Millisecond)
+			work := time.NewTimer(2100 * time.Millisecond)
 			defer work.Stop()
 			select {
 			case <-work.C:
