@@ -293,7 +293,7 @@ func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error 
 		f.cursor = event.Cursor
 	}
 	f.recordFeedResult(ctx, nil)
-	if len(f.follower.cursors) > 0 {
+	if f.sweepCursor != "" || len(f.follower.cursors) > 0 {
 		return errNewCursor
 	}
 	return nil

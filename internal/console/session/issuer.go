@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -146,7 +147,11 @@ func (i *Issuer) extractAndVerifyIDToken(
 	}
 	idToken, err = provider.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), rawIDToken)
 	if err != nil {
-		return nil, "", fmt.Errorf("verify the ID token: %w", errors.Join(ErrIDTokenUnverified, err))
+		isKeyFetchError := ctx.Err() != nil || strings.Contains(err.Error(), "fetching keys") // as go-oidc says it
+		if !isKeyFetchError {
+			err = errors.Join(ErrIDTokenUnverified, err)
+		}
+		return nil, "", fmt.Errorf("verify the ID token: %w", err)
 	}
 	return idToken, rawIDToken, nil
 }

@@ -82,8 +82,8 @@ var (
 	ErrRefused = errors.New("the issuer refused to renew the tokens")
 	// ErrNoIDToken means that the issuer sent no ID token. OpenID Connect requires none in answers to a refresh token.
 	ErrNoIDToken = errors.New("the issuer sent no ID token")
-	// ErrIDTokenUnverified means that an ID token is not valid, or that the keys of the issuer were not read.
-	ErrIDTokenUnverified = errors.New("the ID token cannot be verified")
+	// ErrIDTokenUnverified means that an ID token is not valid, for example because it is for another client.
+	ErrIDTokenUnverified = errors.New("the ID token is not valid")
 )
 
 // A RefreshFunc gets new tokens from the issuer. It returns ErrRefused if a retry is useless.

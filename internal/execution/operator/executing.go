@@ -90,11 +90,14 @@ func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Obs
 	}
 	overdue := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
 	isOverdue := !state.now.Before(overdue)
+	if r.runs.isStopping(state.ke.UID) && !isOverdue {
+		state.ke.Spec.Cancel = true // an emergency stop that cancelled it may be over
+	}
 	switch {
 	case hasEnded(observed): // see below
 	case isOverdue:
 		observed, err = r.stopOverdueJob(ctx, state, j)
-	case state.ke.Spec.Cancel || r.runs.isStopping(state.ke.UID): // an emergency stop that cancelled it may be over
+	case state.ke.Spec.Cancel:
 		observed, err = r.cancelJob(ctx, state, j)
 	default:
 		state.requeueAt(overdue)
