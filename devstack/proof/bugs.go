@@ -62,7 +62,7 @@ func listBugsUpToR9() []plantedBug {
 		},
 		{
 			// A rollback scales to another number than before.
-			Promise: "R9", File: "internal/execution/action/scale.go", Old: `"replicas": was}, "10s")`, New: `"replicas": 1}, "10s")`,
+			Promise: "R9", File: "internal/execution/action/scale.go", Old: `live.GetNamespace(), "replicas": was}`, New: `live.GetNamespace(), "replicas": 1}`,
 		},
 	}
 }
