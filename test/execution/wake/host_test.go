@@ -1,6 +1,8 @@
 package wake
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -8,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -45,6 +48,21 @@ func (w fixture) breaks(j *batchv1.Job, reason string) {
 			j.Status.Conditions = append(j.Status.Conditions, condition(t, reason))
 		})
 	}
+}
+
+// suspends waits until the controller suspends a Job, and reports it as the Job controller does.
+func (w fixture) suspends(j *batchv1.Job) {
+	w.Helper()
+	kubebedtest.Eventually(w, func(context.Context) error {
+		for _, now := range w.ListExecutionJobs(w.own()) {
+			if now.UID == j.UID && now.Spec.Suspend != nil && *now.Spec.Suspend {
+				*j = now
+				return nil
+			}
+		}
+		return errors.New("the Job is not suspended")
+	})
+	w.status(j, func() { j.Status.Conditions = []batchv1.JobCondition{condition(batchv1.JobSuspended, "JobSuspended")} })
 }
 
 func condition(t batchv1.JobConditionType, reason string) batchv1.JobCondition {

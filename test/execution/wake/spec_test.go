@@ -30,8 +30,8 @@ func TestSpec(t *testing.T) {
 		"cancelled-executing": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
+			w.suspends(j)
 			w.AwaitFailure(w.own(), v1alpha1.ReasonCancelled, "")
-			w.silent(j)
 		},
 		"finalized": func(w fixture) {
 			w.ends(w.runs(w.executes(w.own(), nil)), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
