@@ -54,7 +54,7 @@ func (w fixture) breaks(j *batchv1.Job, reason string) {
 func (w fixture) suspends(j *batchv1.Job) {
 	w.Helper()
 	kubebedtest.Eventually(w, func(context.Context) error {
-		for _, now := range w.ListExecutionJobs(w.own()) {
+		for _, now := range w.ListExecutionJobs(w.own()) { //nolint:contextcheck // it has that of the test
 			if now.UID == j.UID && now.Spec.Suspend != nil && *now.Spec.Suspend {
 				*j = now
 				return nil
