@@ -123,7 +123,7 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 		p.expected = true
 	}
 	p.mu.Unlock()
-	if errors.Is(err, os.ErrProcessDone) { // it ended by itself, which is recorded as an exit
+	if errors.Is(err, os.ErrProcessDone) { // it ended before the signal, which is recorded as an exit
 		return nil
 	}
 	if err != nil {

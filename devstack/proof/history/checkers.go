@@ -183,8 +183,8 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 	return res
 }
 
-// countSurplusIDs returns how many ids have no interval of their own, and the two earliest ids if there are
-// any. intervals holds the latest interval that each id can have.
+// countSurplusIDs returns how many more ids than intervals exist, and the two earliest ids if that is more than
+// none. intervals holds the latest interval that each id can have.
 func countSurplusIDs(latestIntervalByID map[string]int64) (count int64, first, second string) {
 	ids := slices.SortedFunc(maps.Keys(latestIntervalByID), func(a, b string) int {
 		return cmp.Or(cmp.Compare(latestIntervalByID[a], latestIntervalByID[b]), cmp.Compare(a, b))

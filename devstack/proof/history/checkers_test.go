@@ -402,7 +402,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestStopOfAnEndedProcess verifies that a process that had ended by itself is not judged by how it was stopped.
+// TestStopOfAnEndedProcess verifies that a SIGTERM after the end of a process counts as no stop.
 func TestStopOfAnEndedProcess(t *testing.T) {
 	exit := Record{At: at(50), Exit: &Exit{Process: "sentinel-1", State: "exit status 1"}}
 	seen := Record{At: at(55), Usage: &Usage{Process: "sentinel-1"}}
