@@ -44,12 +44,11 @@ select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, 
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     coalesce(s.reported_shoot_uid, '')::text as reported_shoot_uid, s.synced_generation, s.shoot_generation,
-    h.id::text as history, coalesce(s.sent, '{}')::jsonb as sent,
+    (select tenant.history_id())::text as history, coalesce(s.sent, '{}')::jsonb as sent,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
-cross join (select tenant.history_id() as id offset 0) h
 cross join lateral (
     select array_agg(n.id::text order by n.name, n.id) as ids,
         array_agg(n.name::text order by n.name, n.id) as names,

@@ -57,9 +57,14 @@ type statusWriter struct {
 	installation string
 }
 
-// cacheShootIfNoWriteNeeded reports whether an event changes nothing, compared with the cached row, and then
-// caches its Shoot. The absence of a Shoot always counts as a change, and so does any requested observation.
-func (w *statusWriter) cacheShootIfNoWriteNeeded(key shootKey, observed *observation) (cached bool) {
+// progressInterval is the shortest time between the write of a Shoot's status and that of further progress. Other changes
+// are written at once.
+const progressInterval = 5 * time.Second
+
+// cacheOrDelayEvent reports whether an event needs no write now, compared with the cached row. If it changes nothing, its
+// Shoot is cached. If it shows only progress soon after the last write, it is delayed. The absence of a Shoot always counts
+// as a change, and so does any requested observation.
+func (w *statusWriter) cacheOrDelayEvent(key shootKey, observed *observation) (done bool) {
 	if !observed.fromWatch || observed.checkDrift || observed.shoot == nil {
 		return false
 	}
@@ -68,11 +73,27 @@ func (w *statusWriter) cacheShootIfNoWriteNeeded(key shootKey, observed *observa
 		return false
 	}
 	decision, ok := w.decideRowActionRecoveringPanic(&entry.row, observed)
-	if !ok || decision != (rowDecision{}) || observed.shoot.Generation > entry.row.StatusGeneration {
+	if !ok || observed.shoot.Generation > entry.row.StatusGeneration {
 		return false
 	}
-	w.cache.storeRowAndShoot(&entry.row, observed.shoot)
+	if decision == (rowDecision{}) {
+		w.cache.storeRowAndShoot(&entry.row, observed.shoot)
+		return true
+	}
+	remaining := progressInterval - time.Since(entry.savedAt)
+	if !decision.isProgressOnly() || remaining <= 0 {
+		return false
+	}
+	later := *observed
+	later.fromWatch = false // its delay is no lag
+	w.delayed.delayObservation(key, later, remaining)
 	return true
+}
+
+// isProgressOnly reports whether the only consequence is another message about a Shoot in progress.
+func (d rowDecision) isProgressOnly() bool {
+	return d.change != nil && d.drift == DriftNone && !d.needsLiveRead && d.change.ShootUID == "" &&
+		d.change.Status == v1.ShootProgressing && d.change.WasStatus == v1.ShootProgressing
 }
 
 // decideRowActionRecoveringPanic decides what an observation means for a row. It recovers from a panic, so that a faulty
@@ -252,7 +273,7 @@ func (w *statusWriter) cacheSavedChangeAndRecordEvent(ctx context.Context, saved
 	if change.ShootUID != "" {
 		row.ShootUID = change.ShootUID
 	}
-	w.cache.storeRowAndShoot(&row, saved.shoot)
+	w.cache.storeSavedRowAndShoot(&row, saved.shoot, now)
 	if !saved.operationBegan.IsZero() {
 		w.poller.metrics.lag.Observe(max(0, now.Sub(saved.operationBegan)).Seconds())
 	}

@@ -23,7 +23,7 @@ func (s *leaderSession) processInboxOnce(ctx context.Context) {
 		if observed.err != nil {
 			s.retryFailedReadOrSkipInPolls(ctx, key, observed)
 			delete(observations, key)
-		} else if !isClusterID(key.cluster) || s.writer.cacheShootIfNoWriteNeeded(key, &observed) {
+		} else if !isClusterID(key.cluster) || s.writer.cacheOrDelayEvent(key, &observed) {
 			delete(observations, key)
 		}
 	}

@@ -1,6 +1,7 @@
 package poller_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,7 +161,7 @@ func TestTogether(t *testing.T) {
 			r.db.sync(i, r.garden.put(i, working(1)))
 		}
 		r.start(t, "a")
-		after(soon)
+		after(time.Minute)
 		before := r.db.called("")
 		for p := range 5 {
 			for i := range n {
@@ -170,6 +171,38 @@ func TestTogether(t *testing.T) {
 		after(soon)
 		want(t, "queries: two parts are read and written", r.db.called("")-before, 4)
 		want(t, "the newest counts", r.db.row(5).StatusMessage, "Gardener is reconciling the cluster (14 %): work.")
+	})
+}
+
+// TestProgress: the progress of an operation is written every five seconds at most, with the newest state. Its end is
+// written at once.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.db.sync(1, r.garden.put(1, working(0)))
+		r.start(t, "a")
+		after(soon)
+		message := func(percent int) string {
+			return fmt.Sprintf("Gardener is reconciling the cluster (%d %%): work.", percent)
+		}
+		saves := r.db.called("SaveStatus")
+		for percent := range 50 {
+			r.garden.put(1, working(percent))
+			after(200 * time.Millisecond)
+		}
+		want(t, "writes in ten seconds", r.db.called("SaveStatus")-saves, 2)
+		after(5 * time.Second)
+		want(t, "the newest progress", r.db.row(1).StatusMessage, message(49))
+		r.garden.put(1, working(60))
+		after(soon)
+		r.garden.put(1, working(70))
+		after(soon)
+		want(t, "no further write yet", r.db.row(1).StatusMessage, message(60))
+		r.garden.put(1, ready)
+		after(soon)
+		want(t, "the end", r.db.row(1).Status, v1.ShootReady)
+		after(time.Minute)
+		want(t, "the delayed progress is not written after it", r.db.row(1).Status, v1.ShootReady)
 	})
 }
 

@@ -25,6 +25,8 @@ type cacheEntry struct {
 	uid           string
 	generation    int64
 	lastOperation time.Time // of Gardener
+	// savedAt is when a change of the status was written, zero if this leader wrote none.
+	savedAt time.Time
 }
 
 func (c *statusCache) getEntry(clusterID string) (entry cacheEntry, ok bool) {
@@ -34,9 +36,15 @@ func (c *statusCache) getEntry(clusterID string) (entry cacheEntry, ok bool) {
 	return entry, ok
 }
 
-// storeRowAndShoot stores a row and its Shoot, nil if the Shoot is absent.
+// storeRowAndShoot stores a row that was read and its Shoot, nil if the Shoot is absent.
 func (c *statusCache) storeRowAndShoot(row *clusterworker.Row, observed *shoot.Observed) {
-	entry := cacheEntry{row: *row}
+	entry, _ := c.getEntry(row.ClusterID)
+	c.storeSavedRowAndShoot(row, observed, entry.savedAt)
+}
+
+// storeSavedRowAndShoot stores a row whose status was written at a time, and its Shoot, nil if the Shoot is absent.
+func (c *statusCache) storeSavedRowAndShoot(row *clusterworker.Row, observed *shoot.Observed, savedAt time.Time) {
+	entry := cacheEntry{row: *row, savedAt: savedAt}
 	if observed != nil {
 		entry.uid, entry.generation = observed.UID, observed.Generation
 		if observed.LastOperation != nil {
