@@ -48,7 +48,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "half of them are about nodes that are not there",
 				series: "  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"alertmanager\",result=\"stored\"} 0+1x90\n  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"alertmanager\",result=\"unknown_node\"} 0+1x90\n",
-				want:   map[int][]alert{5: nil, 60: {{labels: repairing("source_kind", "alertmanager"), summary: "50% of the fault reports from alertmanager are invalid."}}},
+				want:   map[int][]alert{5: nil, 60: {{labels: repairing("source_kind", "alertmanager"), summary: "50% of the fault reports from alertmanager are rejected."}}},
 			},
 			{
 				reason: "one in fifty",
