@@ -1,10 +1,14 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
@@ -13,7 +17,14 @@ import (
 var _ clusterworker.OutboxStore = (*Outbox)(nil)
 
 // An Outbox stores the change events that are not delivered yet.
-type Outbox struct{ db, indexed database }
+type Outbox struct {
+	db, indexed database
+
+	mu sync.Mutex
+	// claimedUpTo is the last cluster of the last claim of each sink. The next claim continues there, so that each cluster
+	// has its turn.
+	claimedUpTo map[string]string
+}
 
 // marshalChangeOrEmpty returns a change in its stored form, empty for nil.
 func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
@@ -30,13 +41,20 @@ func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
 	return string(data), nil
 }
 
-// LeaseDueChanges leases due changes of a sink. It skips a change that it cannot read,
-// which a newer version wrote and will deliver.
+// LeaseDueChanges leases due changes of a sink, of the clusters after those of the last call, in the order of their ids and
+// round again. It skips a change that it cannot read, which a newer version wrote and will deliver.
 func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
-	action := fmt.Sprintf("claim change events of sink %q", sink)
-	rows, err := queryStructs[db.ClaimChangesRow](ctx, o.indexed, action, db.ClaimChanges, lease, sink, int64(limit))
+	after := o.getClaimedUpTo(sink)
+	rows, err := o.claimChangesAfterCluster(ctx, sink, after, limit, lease)
 	if err != nil {
 		return nil, err
+	}
+	if len(rows) < limit && after != uuid.Nil.String() {
+		rest, err := o.claimChangesAfterCluster(ctx, sink, uuid.Nil.String(), limit-len(rows), lease)
+		if err != nil && len(rows) == 0 {
+			return nil, err
+		}
+		rows = append(rows, rest...) // without the rest, what is leased already is sent
 	}
 	pending := make([]clusterworker.PendingEvent, 0, len(rows))
 	for _, row := range rows {
@@ -46,6 +64,33 @@ func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, le
 		}
 	}
 	return pending, nil
+}
+
+// claimChangesAfterCluster leases due changes of a sink, of the clusters after one.
+func (o *Outbox) claimChangesAfterCluster(
+	ctx context.Context, sink, clusterID string, limit int, lease time.Duration,
+) ([]db.ClaimChangesRow, error) {
+	action := fmt.Sprintf("claim change events of sink %q", sink)
+	rows, err := queryStructs[db.ClaimChangesRow](ctx, o.indexed, action, db.ClaimChanges, lease, sink, clusterID, int64(limit))
+	if err != nil {
+		return nil, err
+	}
+	last := uuid.Nil.String()
+	if len(rows) == limit {
+		for _, row := range rows {
+			last = max(last, row.ClusterID)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.claimedUpTo[sink] = last
+	return rows, nil
+}
+
+func (o *Outbox) getClaimedUpTo(sink string) (clusterID string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return cmp.Or(o.claimedUpTo[sink], uuid.Nil.String())
 }
 
 // RenewChangeLeases extends leases to the given time from now.

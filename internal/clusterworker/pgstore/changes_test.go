@@ -1,12 +1,15 @@
 package pgstore_test
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
@@ -360,15 +363,41 @@ func TestClaimVisitsTheOldestAlone(t *testing.T) {
 	const clusters, each = 50, 100
 	b.changes("one", clusters, each)
 	b.changes("two", clusters, each)
-	for _, how := range []string{"all are due", "all are being sent"} {
-		n := b.visits("one", 10)
-		// Each is found by the index, and the claimed ones are read again.
-		if most := 3 * clusters; n > most {
-			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", how, n, clusters, most)
+	const wanted = 10
+	// Each is found by the index, and the claimed ones are read again. Only a claim that does not find enough reads all.
+	for _, step := range []struct {
+		how  string
+		most int
+	}{{"all are due", 3 * (wanted + 1)}, {"all are being sent", 3 * clusters}} {
+		if n := b.visits("one", wanted); n > step.most {
+			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", step.how, n, clusters, step.most)
 		}
 		if _, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", clusters, lease); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestClaimsOfChangesTakeTurns covers that a claim continues after the clusters of the last one, and then with the first.
+func TestClaimsOfChangesTakeTurns(t *testing.T) {
+	b := newBed(t)
+	b.changes("one", 10, 2)
+	turns := map[string]int{} // claims by cluster
+	for _, want := range []int{4, 4, 4, 4, 4} {
+		pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", want, lease)
+		if err != nil || len(pending) != want {
+			t.Fatalf("claimed %d changes, %v; want %d", len(pending), err, want)
+		}
+		for _, p := range pending {
+			turns[p.Change.ClusterID]++
+			b.finish(p.Seq)
+		}
+		if least, most := slices.Min(slices.Collect(maps.Values(turns))), slices.Max(slices.Collect(maps.Values(turns))); most > least && len(turns) < 10 {
+			t.Fatalf("a cluster had its second turn before the first of others: %v", turns)
+		}
+	}
+	if len(turns) != 10 {
+		t.Fatalf("changes of %d clusters were claimed, want 10", len(turns))
 	}
 }
 
@@ -384,7 +413,7 @@ func (b *bed) visits(sink string, most int) int {
 		b.Fatal(err)
 	}
 	var plan []struct{ Plan node }
-	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, int64(most)).Scan(&plan); err != nil {
+	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, uuid.Nil.String(), int64(most)).Scan(&plan); err != nil {
 		b.Fatal(err)
 	}
 	return int(plan[0].Plan.read())

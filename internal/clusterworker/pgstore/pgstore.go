@@ -59,7 +59,7 @@ func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
 	}
 	d := database{pool: pool}
 	indexed := database{pool: pool, preferIndexes: true}
-	return &Store{db: d, indexed: indexed, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{d, indexed}}
+	return &Store{db: d, indexed: indexed, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{db: d, indexed: indexed, claimedUpTo: map[string]string{}}}
 }
 
 // maxExpiredPauses limits the pauses that one claim ends.

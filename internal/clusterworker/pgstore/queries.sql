@@ -439,12 +439,13 @@ from (
 -- Takes changes for a sink that are due, of each cluster the oldest alone: a later
 -- one waits until that is gone, so the sink hears of them in order. It goes from the
 -- oldest of one cluster to that of the next along an index, and reads none of those
--- that wait behind them. That a row is due is asked again of the one that is locked:
--- another worker may have claimed it meanwhile.
+-- that wait behind them. It begins after a cluster, and ends when it has enough, so that
+-- a large backlog is not read with each claim. That a row is due is asked again of the
+-- one that is locked: another worker may have claimed it meanwhile.
 with recursive oldest as (
     (
         select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = @sink::text
+        where c.sink = @sink::text and c.cluster_id > @after::uuid
         order by c.cluster_id, c.seq
         limit 1
     )
@@ -461,13 +462,12 @@ with recursive oldest as (
     select c.seq from oldest o
     join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
-    order by o.due_at, o.seq
     limit @most::bigint
     for update of c skip locked
 )
 update tenant.cluster_change_events c set due_at = now() + @lease::interval
 from due where c.seq = due.seq
-returning c.seq, c.change, c.failures, c.created_at;
+returning c.seq, c.cluster_id, c.change, c.failures, c.created_at;
 
 -- name: RenewChanges :exec
 update tenant.cluster_change_events c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);

@@ -40,7 +40,7 @@ const ClaimChanges = `-- name: ClaimChanges :many
 with recursive oldest as (
     (
         select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = $2::text
+        where c.sink = $2::text and c.cluster_id > $3::uuid
         order by c.cluster_id, c.seq
         limit 1
     )
@@ -57,17 +57,24 @@ with recursive oldest as (
     select c.seq from oldest o
     join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
-    order by o.due_at, o.seq
-    limit $3::bigint
+    limit $4::bigint
     for update of c skip locked
 )
 update tenant.cluster_change_events c set due_at = now() + $1::interval
 from due where c.seq = due.seq
-returning c.seq, c.change, c.failures, c.created_at
+returning c.seq, c.cluster_id, c.change, c.failures, c.created_at
 `
+
+type ClaimChangesParams struct {
+	Lease time.Duration
+	Sink  string
+	After string
+	Most  int64
+}
 
 type ClaimChangesRow struct {
 	Seq       int64
+	ClusterID string
 	Change    string
 	Failures  int32
 	CreatedAt pgtype.Timestamptz
@@ -76,10 +83,16 @@ type ClaimChangesRow struct {
 // Takes changes for a sink that are due, of each cluster the oldest alone: a later
 // one waits until that is gone, so the sink hears of them in order. It goes from the
 // oldest of one cluster to that of the next along an index, and reads none of those
-// that wait behind them. That a row is due is asked again of the one that is locked:
-// another worker may have claimed it meanwhile.
-func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sink string, most int64) ([]ClaimChangesRow, error) {
-	rows, err := q.db.Query(ctx, ClaimChanges, lease, sink, most)
+// that wait behind them. It begins after a cluster, and ends when it has enough, so that
+// a large backlog is not read with each claim. That a row is due is asked again of the
+// one that is locked: another worker may have claimed it meanwhile.
+func (q *Queries) ClaimChanges(ctx context.Context, arg ClaimChangesParams) ([]ClaimChangesRow, error) {
+	rows, err := q.db.Query(ctx, ClaimChanges,
+		arg.Lease,
+		arg.Sink,
+		arg.After,
+		arg.Most,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +102,7 @@ func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sink st
 		var i ClaimChangesRow
 		if err := rows.Scan(
 			&i.Seq,
+			&i.ClusterID,
 			&i.Change,
 			&i.Failures,
 			&i.CreatedAt,
