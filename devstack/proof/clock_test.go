@@ -159,7 +159,7 @@ func TestDatabaseClock(t *testing.T) {
 		t.Skip("the clock of PostgreSQL can only be set on Linux")
 	}
 	newDisk := func(name string) (*disk, error) { return shown.newDisk(name, 0) }
-	d, err := startPrimary(t.Context(), newDisk, env, slog.New(slog.DiscardHandler))
+	d, err := startPrimary(t.Context(), newDisk, env, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

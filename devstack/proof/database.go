@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -24,10 +25,12 @@ const replicationBound = 2 * time.Minute
 // A database is a primary and a synchronous standby. Clients use both through proxies, whose addresses
 // do not change.
 type database struct {
-	newDisk func(name string) (*disk, error)
-	env     map[string]string // of both servers
-	proxies [2]*faults.Proxy
-	log     *slog.Logger
+	newDisk  func(name string) (*disk, error)
+	env      map[string]string // of both servers
+	settings map[string]string // of both servers, in place of ours
+	single   bool              // one server, which clients reach without a proxy
+	proxies  [2]*faults.Proxy
+	log      *slog.Logger
 
 	mu       sync.Mutex
 	primary  int // index of the primary
@@ -57,7 +60,7 @@ func (t *topology) startDatabaseWithStandby(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if t.database, err = startPrimary(ctx, t.newDatabaseDisk, env, t.log); err != nil {
+	if t.database, err = startPrimary(ctx, t.newDatabaseDisk, env, nil, t.log); err != nil {
 		return err
 	}
 	return t.database.attachStandbyAndAwaitSync(ctx)
@@ -67,10 +70,10 @@ func (t *topology) startDatabaseWithStandby(ctx context.Context) (err error) {
 func startPrimary(
 	ctx context.Context,
 	newDisk func(name string) (*disk, error),
-	env map[string]string,
+	env, settings map[string]string,
 	log *slog.Logger,
 ) (*database, error) {
-	d := &database{newDisk: newDisk, env: env, log: log}
+	d := &database{newDisk: newDisk, env: env, settings: settings, log: log}
 	for i := range d.proxies {
 		var err error
 		if d.proxies[i], err = faults.NewProxy(ctx, fmt.Sprintf("database-%d", i), &faults.Backend{Addr: "127.0.0.1:1"}); err != nil {
@@ -97,10 +100,11 @@ func startPrimary(
 func (d *database) startNode(ctx context.Context, home *disk, primary *pgserver.Server) (*databaseNode, error) {
 	cfg := pgserver.Config{Dir: home.dir, Environment: d.env, Settings: map[string]string{
 		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
-		"max_wal_size": "256MB", // a disk can be small
+		"max_wal_size":             "256MB", // a disk can be small
 		// Without it a standby that was cut off keeps commits waiting for a minute.
 		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
 	}}
+	maps.Copy(cfg.Settings, d.settings)
 	var server *pgserver.Server
 	var err error
 	if primary == nil {
@@ -129,10 +133,11 @@ func (n *databaseNode) stop() error {
 
 // clientURL returns the URL for clients: both servers, of which they use the one that accepts writes.
 func (d *database) clientURL() string {
-	u := url.URL{
-		Scheme: "postgres", User: d.password, Host: d.proxies[0].Addr() + "," + d.proxies[1].Addr(),
-		Path: "/" + pgserver.DefaultDatabase, RawQuery: "sslmode=disable",
+	hosts := d.proxies[0].Addr() + "," + d.proxies[1].Addr()
+	if d.single {
+		hosts = d.nodes[0].addr()
 	}
+	u := url.URL{Scheme: "postgres", User: d.password, Host: hosts, Path: "/" + pgserver.DefaultDatabase, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 

@@ -159,8 +159,9 @@ func (t *topology) startSentinels(ctx context.Context) error {
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
 		p.env["HYPERFLEET_API_CA_FILE"] = caPath(t.dir)
-		if !t.single {
-			p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
+		p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
+		if t.publishedCache > 0 {
+			p.env["SENTINEL_PUBLISHED_CACHE_SIZE"] = strconv.Itoa(t.publishedCache)
 		}
 	})
 }

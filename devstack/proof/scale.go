@@ -23,6 +23,12 @@ import (
 )
 
 const (
+	// scaleEventRate is what the adapter can take per second beside all other processes on two cores. An operator sets
+	// the limit of the sentinel to it.
+	scaleEventRate = 300
+	// scaleReports is the number of reports that the cluster-worker sends at a time.
+	scaleReports = 32
+
 	scaleProgressEvery = 20 * time.Second
 	// scaleSettleBound is the longest time in which a loaded fleet may become ready.
 	scaleSettleBound = 3 * time.Hour
@@ -50,9 +56,12 @@ type scaleReport struct {
 	// Latency is the time from the acknowledgement of an edit to its event.
 	Latency scaleLatency `json:"latency"`
 
-	Processes []scaleUsage    `json:"processes"` // from the load until all are ready
-	Edits     []scaleUsage    `json:"edits"`     // during the edits, with their reports and syncs
-	Database  []databaseSizes `json:"database"`
+	Processes []scaleUsage `json:"processes"` // from the load until all are ready
+	Edits     []scaleUsage `json:"edits"`     // during the edits, with their reports and syncs
+	Repeats   []scaleUsage `json:"repeats"`   // while the events of ready clusters are repeated
+	// RepeatedReports is the number of reports that the adapter sent for repeated events.
+	RepeatedReports int             `json:"repeatedReports"`
+	Database        []databaseSizes `json:"database"`
 }
 
 type scaleLatency struct {
@@ -80,7 +89,7 @@ type databaseSizes struct {
 // measureScale starts one replica of each component of the loop, loads a fleet, and measures what it costs.
 func measureScale(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
 	t := newTopology(plan{broker: brokerNATS, clusters: p.clusters}, dir, log)
-	t.single = true
+	t.single, t.eventRate, t.publishedCache = true, scaleEventRate, p.clusters
 	if t.file, err = history.NewFile(os.DevNull); err != nil {
 		return err
 	}
@@ -121,11 +130,13 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Settle, err = t.waitUntilClustersReady(ctx, report.Clusters); err != nil {
 		return fmt.Errorf("wait until all clusters are ready: %w", err)
 	}
+	if report.Processes, err = t.readUsageSince(begin); err != nil {
+		return err
+	}
 	settled, err := t.readUsageOfAll()
 	if err != nil {
 		return err
 	}
-	report.Processes = subtractUsage(settled, begin)
 	if err := t.addDatabaseSizes(ctx, report, "settled"); err != nil {
 		return err
 	}
@@ -135,11 +146,12 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if !pauseFor(ctx, scaleEditGrace) {
 		return context.Cause(ctx)
 	}
-	edited, err := t.readUsageOfAll()
-	if err != nil {
+	if report.Edits, err = t.readUsageSince(settled); err != nil {
 		return err
 	}
-	report.Edits = subtractUsage(edited, settled)
+	if err := t.measureRepeats(ctx, report); err != nil {
+		return fmt.Errorf("measure repeated events: %w", err)
+	}
 	for _, p := range t.processes("sentinel", "adapter", "cluster-worker") {
 		p.close() // otherwise they would sync the updates, which take longer than the measurement
 	}
@@ -162,7 +174,9 @@ func (t *topology) startForScale(ctx context.Context, realGarden bool) error {
 	return t.runStepsThenAwaitReady(ctx, []startStep{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startPrimary(ctx, t.newDatabaseDisk, nil, t.log)
+			if t.database, err = startPrimary(ctx, t.newDatabaseDisk, nil, scaleDatabaseSettings(), t.log); err == nil {
+				t.database.single = true
+			}
 			return err
 		}},
 		{"start the fleet API", t.startAPIReplicasAndBalancer},
@@ -177,6 +191,13 @@ func (t *topology) startForScale(ctx context.Context, realGarden bool) error {
 	})
 }
 
+// scaleDatabaseSettings returns what an administrator sets for a large database on a machine with 24 GB of memory.
+func scaleDatabaseSettings() map[string]string {
+	return map[string]string{
+		"shared_buffers": "4GB", "max_wal_size": "16GB", "checkpoint_timeout": "15min", "maintenance_work_mem": "512MB",
+	}
+}
+
 func (t *topology) createWorkerNamespace(ctx context.Context) error {
 	return t.applyManifestText(ctx, workerNamespace)
 }
@@ -186,6 +207,7 @@ func (t *topology) startMockWorker(ctx context.Context) error {
 	return t.startReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
 		p.env["DATABASE_URL"] = t.database.clientURL()
 		p.env["GARDENER_MODE"] = "mock"
+		p.env["CLUSTER_WORKER_MAX_CONCURRENT_REPORTS"] = strconv.Itoa(scaleReports)
 		maps.Copy(p.env, t.apiEnv("cluster-worker"))
 		maps.Copy(p.env, t.sink.env())
 	})

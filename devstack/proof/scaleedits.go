@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -21,6 +22,10 @@ const (
 	// The edits whose latency is measured come in an open loop.
 	scaleEditRate  = 50 // per second
 	scaleEditCount = 3000
+
+	// The events of ready clusters are repeated at this rate for this time.
+	scaleRepeatRate = 100 // per second
+	scaleRepeatTime = time.Minute
 )
 
 // An eventWatch keeps the arrival of the events of edited clusters.
@@ -152,4 +157,32 @@ func chooseRandomClusters(ctx context.Context, client *fleetclient.Client, maxCo
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // not a secret
 	return list[:min(maxCount, len(list))], nil
+}
+
+// measureRepeats makes the events of ready clusters due at a steady rate, and measures what they and their reports cost.
+func (t *topology) measureRepeats(ctx context.Context, report *scaleReport) error {
+	maxAge := time.Duration(report.Clusters) * time.Second / scaleRepeatRate
+	patch := fmt.Sprintf(`{"spec": {"backoffReady": %q}}`, maxAge)
+	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "patch", "sentinelconfig", v1.CollectionClusters, "--type=merge", "--patch="+patch)
+	if err != nil {
+		return err
+	}
+	if !pauseFor(ctx, scaleRepeatTime) { // until the rate is steady
+		return context.Cause(ctx)
+	}
+	begin, err := t.readUsageOfAll()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if !pauseFor(ctx, scaleRepeatTime) {
+		return context.Cause(ctx)
+	}
+	if report.Repeats, err = t.readUsageSince(begin); err != nil {
+		return err
+	}
+	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "select count(*) from tenant.adapter_reports where adapter = $1 and last_report_time between $2 and now()",
+			history.AdapterName, began).Scan(&report.RepeatedReports)
+	})
 }

@@ -39,6 +39,12 @@ func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
 	return list, nil
 }
 
+// readUsageSince returns what each process used since an earlier reading.
+func (t *topology) readUsageSince(earlier []scaleUsage) ([]scaleUsage, error) {
+	now, err := t.readUsageOfAll()
+	return subtractUsage(now, earlier), err
+}
+
 // subtractUsage returns what each process used between two readings. The memory is that of the second one.
 func subtractUsage(later, earlier []scaleUsage) []scaleUsage {
 	used := slices.Clone(later)
@@ -167,11 +173,11 @@ func (r *scaleReport) write(out io.Writer) {
 		r.Latency.Max,
 		r.Latency.Count,
 	)
-	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tPER CLUSTER\tCPU OF EDITS\tPER EDIT\n")
+	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tPER CLUSTER\tPER EDIT\tPER REPEATED REPORT (%d)\n", r.RepeatedReports)
 	for _, u := range r.Processes {
-		edits := cpuOf(u.Process, r.Edits)
-		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%.0f s\t%.0f µs\t%.1f s\t%.0f µs\n",
-			u.Process, u.Memory/mega, u.CPU, u.CPU/float64(r.Clusters)*1e6, edits, edits/float64(r.Latency.Count)*1e6)
+		edit, repeat := cpuOf(u.Process, r.Edits)/float64(r.Latency.Count), cpuOf(u.Process, r.Repeats)/float64(r.RepeatedReports)
+		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%.0f s\t%.0f µs\t%.0f µs\t%.0f µs\n",
+			u.Process, u.Memory/mega, u.CPU, u.CPU/float64(r.Clusters)*1e6, edit*1e6, repeat*1e6)
 	}
 	_, _ = fmt.Fprintf(table, "\nDATABASE\tSIZE\tPER CLUSTER\tTABLES\n")
 	for _, d := range r.Database {

@@ -75,6 +75,8 @@ type topology struct {
 	machines  int     // nodes without machines
 	eventRate float64 // maximum events per second of each sentinel
 
+	publishedCache int // entries of each sentinel's cache of published events; zero means the default
+
 	mu         sync.Mutex
 	executions []*history.Execution
 	mounted    []*disk
@@ -257,7 +259,13 @@ func (t *topology) createCredentials() (err error) {
 	return errors.Join(writeServerTokenFile(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueServerCertificate())
 }
 
-func (t *topology) apiURL() string { return "https://" + t.balancer.Addr() }
+// apiURL returns the URL of the balancer, or of the only replica.
+func (t *topology) apiURL() string {
+	if t.single {
+		return "https://" + t.apiAddrs[0]
+	}
+	return "https://" + t.balancer.Addr()
+}
 
 // apiEnv returns the settings of a client of the fleet API.
 func (t *topology) apiEnv(subject string) map[string]string {
