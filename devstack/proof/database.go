@@ -100,7 +100,7 @@ func startPrimary(
 func (d *database) startNode(ctx context.Context, home *disk, primary *pgserver.Server) (*databaseNode, error) {
 	cfg := pgserver.Config{Dir: home.dir, Environment: d.env, Settings: map[string]string{
 		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
-		"max_wal_size":             "256MB", // a disk can be small
+		"max_wal_size": "256MB", // a disk can be small
 		// Without it a standby that was cut off keeps commits waiting for a minute.
 		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
 	}}

@@ -25,7 +25,9 @@ import (
 const (
 	// scaleEventRate is what the adapter can take per second beside all other processes on two cores. An operator sets
 	// the limit of the sentinel to it.
-	scaleEventRate = 300
+	scaleEventRate = 220
+	// scaleReadyBackoff is longer than a run. The repetition of events is measured for itself.
+	scaleReadyBackoff = 24 * time.Hour
 	// scaleReports is the number of reports that the cluster-worker sends at a time.
 	scaleReports = 32
 
@@ -38,6 +40,8 @@ const (
 
 	updatesPerRow   = 10
 	updateBatchSize = 10_000
+
+	updateConnections = 2
 )
 
 // workerNamespace has the roles of the cluster-worker. Gardener would create it.
@@ -130,6 +134,9 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Settle, err = t.waitUntilClustersReady(ctx, report.Clusters); err != nil {
 		return fmt.Errorf("wait until all clusters are ready: %w", err)
 	}
+	if err := t.waitUntilReportsStop(ctx); err != nil {
+		return err
+	}
 	if report.Processes, err = t.readUsageSince(begin); err != nil {
 		return err
 	}
@@ -185,6 +192,7 @@ func (t *topology) startForScale(ctx context.Context, realGarden bool) error {
 		{"start Kubernetes", t.startKubernetes},
 		{"start Gardener", startGarden},
 		{"install the manifests", t.installManifests},
+		{"configure the sentinel", func(ctx context.Context) error { return t.setReadyBackoff(ctx, scaleReadyBackoff) }},
 		{"start the sentinel", t.startSentinels},
 		{"start the adapter", t.startAdapters},
 		{"start the cluster-worker", startWorker},
@@ -290,4 +298,24 @@ func (t *topology) waitUntilClustersReady(ctx context.Context, want int) (time.D
 			return 0, context.Cause(ctx)
 		}
 	}
+}
+
+// waitUntilReportsStop waits until the adapter has handled the events that were published before the clusters were ready.
+func (t *topology) waitUntilReportsStop(ctx context.Context) error {
+	var before int64
+	return poll(ctx, scaleSettleBound, func(ctx context.Context) error {
+		var now int64
+		err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "select n_tup_ins + n_tup_upd from pg_stat_user_tables where relid = 'tenant.adapter_reports'::regclass").Scan(&now)
+		})
+		if err != nil {
+			return err
+		}
+		if reports := now - before; reports > 0 {
+			before = now
+			pauseFor(ctx, scaleEditGrace)
+			return fmt.Errorf("%d reports in %s", reports, scaleEditGrace)
+		}
+		return nil
+	})
 }

@@ -23,8 +23,6 @@ const (
 	scaleEditRate  = 50 // per second
 	scaleEditCount = 3000
 
-	// The events of ready clusters are repeated at this rate for this time.
-	scaleRepeatRate = 100 // per second
 	scaleRepeatTime = time.Minute
 )
 
@@ -159,12 +157,17 @@ func chooseRandomClusters(ctx context.Context, client *fleetclient.Client, maxCo
 	return list[:min(maxCount, len(list))], nil
 }
 
-// measureRepeats makes the events of ready clusters due at a steady rate, and measures what they and their reports cost.
-func (t *topology) measureRepeats(ctx context.Context, report *scaleReport) error {
-	maxAge := time.Duration(report.Clusters) * time.Second / scaleRepeatRate
-	patch := fmt.Sprintf(`{"spec": {"backoffReady": %q}}`, maxAge)
+// setReadyBackoff sets after which time the sentinel repeats the event of a ready cluster.
+func (t *topology) setReadyBackoff(ctx context.Context, backoff time.Duration) error {
+	patch := fmt.Sprintf(`{"spec": {"backoffReady": %q}}`, backoff)
 	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "patch", "sentinelconfig", v1.CollectionClusters, "--type=merge", "--patch="+patch)
-	if err != nil {
+	return err
+}
+
+// measureRepeats makes all ready clusters due, which the sentinel publishes at its highest rate, and measures what the events
+// and their reports cost.
+func (t *topology) measureRepeats(ctx context.Context, report *scaleReport) error {
+	if err := t.setReadyBackoff(ctx, scaleRepeatTime); err != nil {
 		return err
 	}
 	if !pauseFor(ctx, scaleRepeatTime) { // until the rate is steady

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
 )
 
 // readUsageOfAll returns what each process and PostgreSQL used since their start, in the order of their names.
@@ -136,24 +137,39 @@ func (t *topology) addDatabaseSizes(ctx context.Context, report *scaleReport, st
 
 // updateAllRowsRepeatedly changes the spec of each cluster several times, in transactions of many rows.
 func (t *topology) updateAllRowsRepeatedly(ctx context.Context) error {
-	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+	var ids [][16]byte
+	err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, "select id from tenant.clusters order by id")
-		if err != nil {
+		if err == nil {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for round := range updatesPerRow {
+		updates, updatesCtx := errgroup.WithContext(ctx)
+		for part := range slices.Chunk(ids, len(ids)/updateConnections+1) {
+			updates.Go(func() error { return t.updateRows(updatesCtx, part, round) })
+		}
+		if err := updates.Wait(); err != nil {
 			return err
 		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-		if err != nil {
-			return err
-		}
-		for round := range updatesPerRow {
-			for batch := range slices.Chunk(ids, updateBatchSize) {
-				_, err := conn.Exec(ctx, `update tenant.clusters set spec = (spec::jsonb || jsonb_build_object('round', $1::int))::json,
-					generation = generation + 1, updated_time = now() where id = any($2)`, round, batch)
-				if err != nil {
-					return err
-				}
+		_, _ = fmt.Fprintf(t.out, "proof: updated each row %d times\n", round+1)
+	}
+	return nil
+}
+
+// updateRows changes the spec of some clusters.
+func (t *topology) updateRows(ctx context.Context, ids [][16]byte, round int) error {
+	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+		for batch := range slices.Chunk(ids, updateBatchSize) {
+			_, err := conn.Exec(ctx, `update tenant.clusters set spec = (spec::jsonb || jsonb_build_object('round', $1::int))::json,
+				generation = generation + 1, updated_time = now() where id = any($2)`, round, batch)
+			if err != nil {
+				return err
 			}
-			_, _ = fmt.Fprintf(t.out, "proof: updated each row %d times\n", round+1)
 		}
 		return nil
 	})

@@ -63,13 +63,13 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error
 // applyCRDsMigrateAndCheckReady applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
 // when the older release returns, so its processes must run on them.
 func (t *topology) applyCRDsMigrateAndCheckReady(ctx context.Context) error {
-	if err := t.kube.InstallCRDs(ctx, t.latest.crds()); err != nil {
+	// A fault may be in progress, so an administrator would try again.
+	err := poll(ctx, replaceBound, func(ctx context.Context) error { return t.kube.InstallCRDs(ctx, t.latest.crds()) })
+	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(t.latest.bin, "fleet-api"), "migrate") //nolint:gosec // our own program
-	cmd.Env = []string{"DATABASE_URL=" + t.database.clientURL()}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("migrate the database: %w: %s", err, out)
+	if err := poll(ctx, replaceBound, t.migrateDatabase); err != nil {
+		return err
 	}
 	pauseFor(ctx, oldBinaryTime)
 	if err := poll(ctx, replaceBound, t.checkReady); err != nil {
@@ -78,10 +78,19 @@ func (t *topology) applyCRDsMigrateAndCheckReady(ctx context.Context) error {
 	return nil
 }
 
+func (t *topology) migrateDatabase(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(t.latest.bin, "fleet-api"), "migrate") //nolint:gosec // our own program
+	cmd.Env = []string{"DATABASE_URL=" + t.database.clientURL()}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("migrate the database: %w: %s", err, out)
+	}
+	return nil
+}
+
 // rollTo applies the roles and policies of a release, and replaces one process of each component at a
 // time.
 func (t *topology) rollTo(ctx context.Context, r release) error {
-	if err := t.applyManifests(ctx, r); err != nil {
+	if err := poll(ctx, replaceBound, func(ctx context.Context) error { return t.applyManifests(ctx, r) }); err != nil {
 		return err
 	}
 	for i := range t.replicas(0) {
