@@ -1,0 +1,140 @@
+package pgstore_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+// TestClaimsOneAtATime covers that concurrent workers claim one change of each cluster
+// between them, the oldest, and only those of one sink.
+func TestClaimsOneAtATime(t *testing.T) {
+	b := newBed(t)
+	const clusters, workers = 40, 4
+	b.changes("one", clusters, 3)
+	b.changes("two", clusters, 3)
+	claimed := make(chan clusterworker.PendingEvent, clusters*workers)
+	for round := range 3 {
+		var g errgroup.Group
+		for range workers {
+			g.Go(func() error {
+				for {
+					pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", 7, lease)
+					if err != nil || len(pending) == 0 {
+						return err
+					}
+					for _, p := range pending {
+						claimed <- p
+					}
+				}
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		seen, seqs := map[string]bool{}, []int64{}
+		for range len(claimed) {
+			p := <-claimed
+			seen[p.Change.ClusterID] = true
+			seqs = append(seqs, p.Seq)
+			if first, last := int64(round*clusters), int64((round+1)*clusters); p.Sink != "one" || p.Seq <= first || p.Seq > last {
+				t.Errorf("round %d has change %d of sink %q, which is not the oldest of its cluster", round, p.Seq, p.Sink)
+			}
+		}
+		if len(seen) != clusters || len(seqs) != clusters {
+			t.Errorf("round %d has %d changes of %d clusters, want one of each of %d", round, len(seqs), len(seen), clusters)
+		}
+		b.finish(seqs...)
+	}
+}
+
+// TestClaimVisitsTheOldestAlone covers that a claim does not read the changes behind
+// the oldest of a cluster, or those of other sinks.
+func TestClaimVisitsTheOldestAlone(t *testing.T) {
+	b := newBed(t)
+	const clusters, each = 50, 100
+	b.changes("one", clusters, each)
+	b.changes("two", clusters, each)
+	const wanted = 10
+	// Each is found by the index, and the claimed ones are read again. Only a claim that does not find enough reads all.
+	for _, step := range []struct {
+		how  string
+		most int
+	}{{"all are due", 3 * (wanted + 1)}, {"all are being sent", 3 * clusters}} {
+		if n := b.visits("one", wanted); n > step.most {
+			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", step.how, n, clusters, step.most)
+		}
+		if _, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", clusters, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClaimsOfChangesTakeTurns covers that a claim continues after the clusters of the last one, and then with the first.
+func TestClaimsOfChangesTakeTurns(t *testing.T) {
+	b := newBed(t)
+	b.changes("one", 10, 2)
+	turns := map[string]int{} // claims by cluster
+	for _, want := range []int{4, 4, 4, 4, 4} {
+		pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", want, lease)
+		if err != nil || len(pending) != want {
+			t.Fatalf("claimed %d changes, %v; want %d", len(pending), err, want)
+		}
+		for _, p := range pending {
+			turns[p.Change.ClusterID]++
+			b.finish(p.Seq)
+		}
+		if least, most := slices.Min(slices.Collect(maps.Values(turns))), slices.Max(slices.Collect(maps.Values(turns))); most > least && len(turns) < 10 {
+			t.Fatalf("a cluster had its second turn before the first of others: %v", turns)
+		}
+	}
+	if len(turns) != 10 {
+		t.Fatalf("changes of %d clusters were claimed, want 10", len(turns))
+	}
+}
+
+// visits counts the rows that a claim reads.
+func (b *bed) visits(sink string, most int) int {
+	b.Helper()
+	tx, err := b.owner.Begin(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(b.Context()) }()
+	if _, err := tx.Exec(b.Context(), pgstore.ByIndex); err != nil {
+		b.Fatal(err)
+	}
+	var plan []struct{ Plan node }
+	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, uuid.Nil.String(), int64(most)).Scan(&plan); err != nil {
+		b.Fatal(err)
+	}
+	return int(plan[0].Plan.read())
+}
+
+// A node is a node of an executed plan.
+type node struct {
+	Relation string  `json:"Relation Name"`
+	Type     string  `json:"Node Type"`
+	Rows     float64 `json:"Actual Rows"`
+	Filtered float64 `json:"Rows Removed by Filter"`
+	Loops    float64 `json:"Actual Loops"`
+	Plans    []node
+}
+
+// read counts the rows that the node and those below it read from tables.
+func (n node) read() (rows float64) {
+	if n.Relation != "" && n.Type != "ModifyTable" {
+		rows = (n.Rows + n.Filtered) * n.Loops
+	}
+	for _, p := range n.Plans {
+		rows += p.read()
+	}
+	return rows
+}
