@@ -28,10 +28,12 @@ const (
 	scaleEventRate = 220
 	// scaleReadyBackoff is longer than a run. The repetition of events is measured for itself.
 	scaleReadyBackoff = 24 * time.Hour
+	// scaleReconcileInterval is the interval of the cluster-worker's comparisons.
+	scaleReconcileInterval = time.Hour
 	// scaleReports is the number of reports that the cluster-worker sends at a time.
 	scaleReports = 32
 
-	scaleProgressEvery = 20 * time.Second
+	scaleProgressEvery = time.Minute
 	// scaleSettleBound is the longest time in which a loaded fleet may become ready.
 	scaleSettleBound = 3 * time.Hour
 
@@ -215,6 +217,7 @@ func (t *topology) startMockWorker(ctx context.Context) error {
 	return t.startReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
 		p.env["DATABASE_URL"] = t.database.clientURL()
 		p.env["GARDENER_MODE"] = "mock"
+		p.env["RECONCILE_INTERVAL"] = scaleReconcileInterval.String() // each comparison reads and writes all rows
 		p.env["CLUSTER_WORKER_MAX_CONCURRENT_REPORTS"] = strconv.Itoa(scaleReports)
 		maps.Copy(p.env, t.apiEnv("cluster-worker"))
 		maps.Copy(p.env, t.sink.env())

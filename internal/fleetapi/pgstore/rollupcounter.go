@@ -23,6 +23,9 @@ const (
 	// rollInterval is the interval at which rounds of counting begin. The counts are at most as old as
 	// one interval and one round: they get the time at which their round began when it ends.
 	rollInterval = 500 * time.Millisecond
+	// After a round longer than longRound, the next one begins after that many times its duration.
+	longRound      = 500 * time.Millisecond
+	longRoundPause = 9
 	// rollBatch is the maximum number of changes, or of rows of a recount, that one transaction counts. The
 	// change feed stops at a transaction that writes, so each must be short.
 	rollBatch = 1000
@@ -64,7 +67,8 @@ func (r *RollupCounter) Run(ctx context.Context) error {
 }
 
 // repeatRounds runs rounds until ctx ends. The next one begins after rollInterval or, if a round leaves something to
-// count, after as long as the round took.
+// count, after as long as the round took. Counting takes at most half of the time, and a tenth while hundreds of thousands
+// of clusters are not synced, which need the database more.
 func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.Context) (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -78,12 +82,13 @@ func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.
 			r.log.InfoContext(ctx, "counting resources works again")
 		}
 		r.failing = err != nil
-		// Counting takes at most half of the time, also during a recount, or while hundreds of thousands of
-		// clusters are not synced.
 		took := time.Since(began)
 		pause := max(rollInterval-took, took)
-		if more && err == nil {
+		switch {
+		case more && err == nil:
 			pause = took
+		case took > longRound:
+			pause = longRoundPause * took
 		}
 		if backoff.Sleep(ctx, pause) != nil {
 			return nil //nolint:nilerr // it stops

@@ -46,6 +46,26 @@ func TestCountsAreAtMostASecondOld(t *testing.T) {
 	}
 }
 
+// TestLongRoundsTakeATenthOfTheTime checks that rounds pause longer if each takes long, because a million clusters are not
+// synced.
+func TestLongRoundsTakeATenthOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took, rounds = 3 * time.Second, 10
+		ctx, cancel := context.WithCancel(t.Context())
+		began, ran := time.Now(), 0
+		err := pgstore.RunRounds(ctx, func(context.Context) (more bool, err error) {
+			time.Sleep(took)
+			if ran++; ran == rounds {
+				cancel()
+			}
+			return false, nil
+		})
+		if want := rounds*took + (rounds-1)*9*took; err != nil || time.Since(began) != want {
+			t.Errorf("%d rounds of %s took %s, want %s; %v", rounds, took, time.Since(began), want, err)
+		}
+	})
+}
+
 // TestARecountLeavesHalfOfTheTime checks that rounds that leave something to count pause as long as they take, because
 // the change feed waits for their transactions.
 func TestARecountLeavesHalfOfTheTime(t *testing.T) {
