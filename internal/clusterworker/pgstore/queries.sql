@@ -440,7 +440,7 @@ from (
 -- one waits until that is gone, so the sink hears of them in order. It goes from the
 -- oldest of one cluster to that of the next along an index, and reads none of those
 -- that wait behind them. It begins after a cluster, and ends when it has enough, so that
--- a large backlog is not read with each claim. That a row is due is asked again of the
+-- a large backlog is not read with each claim, if enough are due. That a row is due is asked again of the
 -- one that is locked: another worker may have claimed it meanwhile.
 with recursive oldest as (
     (

@@ -21,11 +21,12 @@ import (
 
 const (
 	// rollInterval is the interval at which rounds of counting begin. The counts are at most as old as
-	// one interval and one round: they get the time at which their round began when it ends.
+	// one interval and one round, unless rounds are long: they get the time at which their round began when it ends.
 	rollInterval = 500 * time.Millisecond
-	// After a round longer than longRound, the next one begins after that many times its duration.
+	// After a round longer than longRound, the next one begins after that many times its duration, or maxLongPause.
 	longRound      = 500 * time.Millisecond
 	longRoundPause = 9
+	maxLongPause   = 30 * time.Second
 	// rollBatch is the maximum number of changes, or of rows of a recount, that one transaction counts. The
 	// change feed stops at a transaction that writes, so each must be short.
 	rollBatch = 1000
@@ -67,8 +68,8 @@ func (r *RollupCounter) Run(ctx context.Context) error {
 }
 
 // repeatRounds runs rounds until ctx ends. The next one begins after rollInterval or, if a round leaves something to
-// count, after as long as the round took. Counting takes at most half of the time, and a tenth while hundreds of thousands
-// of clusters are not synced, which need the database more.
+// count, after as long as the round took. Counting takes at most half of the time, and about a tenth in each process
+// while hundreds of thousands of clusters are not synced, which need the database more.
 func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.Context) (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -87,8 +88,8 @@ func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.
 		switch {
 		case more && err == nil:
 			pause = took
-		case took > longRound:
-			pause = longRoundPause * took
+		case err == nil && took > longRound:
+			pause = min(longRoundPause*took, maxLongPause)
 		}
 		if backoff.Sleep(ctx, pause) != nil {
 			return nil //nolint:nilerr // it stops
