@@ -81,7 +81,10 @@ func (o *Outbox) claimChangesAfterCluster(
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.claimedUpTo[sink] = last
-	return rows, err
+	if err != nil {
+		return nil, err // it is not known whether the rows are leased
+	}
+	return rows, nil
 }
 
 func (o *Outbox) getClaimedUpTo(sink string) (clusterID string) {
