@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// scaleEventRate is what the adapter can take per second beside all other processes on two cores. An operator sets
-	// the limit of the sentinel to it.
+	// scaleEventRate is what the adapter can take per second beside all other processes on two cores. An administrator limits
+	// the sentinel to it.
 	scaleEventRate = 220
 	// scaleReadyBackoff is longer than a run. The repetition of events is measured for itself.
 	scaleReadyBackoff = 24 * time.Hour
@@ -137,15 +137,13 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 		return fmt.Errorf("wait until all clusters are ready: %w", err)
 	}
 	if err := t.waitUntilReportsStop(ctx); err != nil {
-		return err
-	}
-	if report.Processes, err = t.readUsageSince(begin); err != nil {
-		return err
+		return fmt.Errorf("wait until the adapter has no more events: %w", err)
 	}
 	settled, err := t.readUsageOfAll()
 	if err != nil {
 		return err
 	}
+	report.Processes = subtractUsage(settled, begin)
 	if err := t.addDatabaseSizes(ctx, report, "settled"); err != nil {
 		return err
 	}

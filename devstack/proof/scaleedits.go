@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -184,8 +185,12 @@ func (t *topology) measureRepeats(ctx context.Context, report *scaleReport) erro
 	if report.Repeats, err = t.readUsageSince(begin); err != nil {
 		return err
 	}
-	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+	err = t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, "select count(*) from tenant.adapter_reports where adapter = $1 and last_report_time between $2 and now()",
 			history.AdapterName, began).Scan(&report.RepeatedReports)
 	})
+	if err == nil && report.RepeatedReports == 0 {
+		err = errors.New("the adapter sent no reports")
+	}
+	return err
 }

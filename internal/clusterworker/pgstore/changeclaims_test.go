@@ -1,8 +1,10 @@
 package pgstore_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -67,7 +69,7 @@ func TestClaimVisitsTheOldestAlone(t *testing.T) {
 	for _, step := range []struct {
 		how  string
 		most int
-	}{{"all are due", 3 * (wanted + 1)}, {"all are being sent", 3 * clusters}} {
+	}{{"all are due", 4 * (wanted + 1)}, {"all are being sent", 3 * clusters}} {
 		if n := b.visits("one", wanted); n > step.most {
 			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", step.how, n, clusters, step.most)
 		}
@@ -77,26 +79,34 @@ func TestClaimVisitsTheOldestAlone(t *testing.T) {
 	}
 }
 
-// TestClaimsOfChangesTakeTurns covers that a claim continues after the clusters of the last one, and then with the first.
+// TestClaimsOfChangesTakeTurns covers that a claim continues below the clusters of the last one, and then begins anew. New
+// clusters, whose ids are higher, do not take the turn of older ones.
 func TestClaimsOfChangesTakeTurns(t *testing.T) {
 	b := newBed(t)
-	b.changes("one", 10, 2)
+	const clusters = 10
+	b.changes("one", clusters, 2)
 	turns := map[string]int{} // claims by cluster
-	for _, want := range []int{4, 4, 4, 4, 4} {
-		pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", want, lease)
+	for round, want := range []int{4, 4, 2} {
+		pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", 4, lease)
 		if err != nil || len(pending) != want {
-			t.Fatalf("claimed %d changes, %v; want %d", len(pending), err, want)
+			t.Fatalf("round %d: claimed %d changes, %v; want %d", round, len(pending), err, want)
 		}
 		for _, p := range pending {
 			turns[p.Change.ClusterID]++
 			b.finish(p.Seq)
 		}
-		if least, most := slices.Min(slices.Collect(maps.Values(turns))), slices.Max(slices.Collect(maps.Values(turns))); most > least && len(turns) < 10 {
-			t.Fatalf("a cluster had its second turn before the first of others: %v", turns)
+		for i := range 4 {
+			id := fmt.Sprintf("ffffffff-0000-0000-0000-%06d%06d", round, i)
+			b.exec(`insert into tenant.cluster_change_events (sink, cluster_id, change)
+				values ('one', $1::uuid, json_build_object('ClusterID', $1::uuid))`, id)
 		}
 	}
-	if len(turns) != 10 {
-		t.Fatalf("changes of %d clusters were claimed, want 10", len(turns))
+	if len(turns) != clusters || slices.Max(slices.Collect(maps.Values(turns))) != 1 {
+		t.Fatalf("turns of the clusters: %v; want one of each of %d", turns, clusters)
+	}
+	pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", 4, lease)
+	if err != nil || len(pending) != 4 || !strings.HasPrefix(pending[0].Change.ClusterID, "ffffffff-") {
+		t.Fatalf("then claimed %v, %v; want four of the new clusters", pending, err)
 	}
 }
 
@@ -112,7 +122,7 @@ func (b *bed) visits(sink string, most int) int {
 		b.Fatal(err)
 	}
 	var plan []struct{ Plan node }
-	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, uuid.Nil.String(), int64(most)).Scan(&plan); err != nil {
+	if err := tx.QueryRow(b.Context(), "explain (analyze, format json) "+db.ClaimChanges, lease, sink, uuid.Max.String(), int64(most)).Scan(&plan); err != nil {
 		b.Fatal(err)
 	}
 	return int(plan[0].Plan.read())

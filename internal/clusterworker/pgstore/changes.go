@@ -21,9 +21,9 @@ type Outbox struct {
 	db, indexed database
 
 	mu sync.Mutex
-	// claimedUpTo is the last cluster of the last claim of each sink. The next claim continues there, so that each cluster
+	// claimedDownTo is the last cluster of the last claim of each sink. The next claim continues there, so that each cluster
 	// has its turn.
-	claimedUpTo map[string]string
+	claimedDownTo map[string]string
 }
 
 // marshalChangeOrEmpty returns a change in its stored form, empty for nil.
@@ -41,20 +41,18 @@ func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
 	return string(data), nil
 }
 
-// LeaseDueChanges leases due changes of a sink, of the clusters after those of the last call, in the order of their ids and
-// round again. It skips a change that it cannot read, which a newer version wrote and will deliver.
+// LeaseDueChanges leases due changes of a sink, of the clusters below those of the last call, in descending order of their
+// ids. If none of these is due, it begins anew with the highest. It skips a change that it cannot read, which a newer version
+// wrote and will deliver.
 func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
-	after := o.getClaimedUpTo(sink)
-	rows, err := o.claimChangesAfterCluster(ctx, sink, after, limit, lease)
+	highest := uuid.Max.String()
+	before := o.getClaimedDownToOr(sink, highest)
+	rows, err := o.claimChangesBeforeCluster(ctx, sink, before, limit, lease)
+	if err == nil && len(rows) == 0 && before != highest {
+		rows, err = o.claimChangesBeforeCluster(ctx, sink, highest, limit, lease)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(rows) < limit && after != uuid.Nil.String() {
-		rest, err := o.claimChangesAfterCluster(ctx, sink, uuid.Nil.String(), limit-len(rows), lease)
-		if err != nil && len(rows) == 0 {
-			return nil, err
-		}
-		rows = append(rows, rest...) // without the rest, what is leased already is sent
 	}
 	pending := make([]clusterworker.PendingEvent, 0, len(rows))
 	for _, row := range rows {
@@ -66,31 +64,32 @@ func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, le
 	return pending, nil
 }
 
-// claimChangesAfterCluster leases due changes of a sink, of the clusters after one.
-func (o *Outbox) claimChangesAfterCluster(
+// claimChangesBeforeCluster leases due changes of a sink, of the clusters below one. After fewer than limit or an error, the
+// next claim begins anew with the highest cluster.
+func (o *Outbox) claimChangesBeforeCluster(
 	ctx context.Context, sink, clusterID string, limit int, lease time.Duration,
 ) ([]db.ClaimChangesRow, error) {
 	action := fmt.Sprintf("claim change events of sink %q", sink)
 	rows, err := queryStructs[db.ClaimChangesRow](ctx, o.indexed, action, db.ClaimChanges, lease, sink, clusterID, int64(limit))
-	last := uuid.Nil.String()
-	if len(rows) == limit && err == nil { // after an error, begin anew: these clusters may be too many for one claim
+	lowest := uuid.Max.String()
+	if err == nil && len(rows) == limit {
 		for _, row := range rows {
-			last = max(last, row.ClusterID)
+			lowest = min(lowest, row.ClusterID)
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.claimedUpTo[sink] = last
+	o.claimedDownTo[sink] = lowest
 	if err != nil {
 		return nil, err // it is not known whether the rows are leased
 	}
 	return rows, nil
 }
 
-func (o *Outbox) getClaimedUpTo(sink string) (clusterID string) {
+func (o *Outbox) getClaimedDownToOr(sink, highest string) (clusterID string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return cmp.Or(o.claimedUpTo[sink], uuid.Nil.String())
+	return cmp.Or(o.claimedDownTo[sink], highest)
 }
 
 // RenewChangeLeases extends leases to the given time from now.

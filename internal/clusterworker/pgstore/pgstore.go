@@ -59,7 +59,10 @@ func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
 	}
 	d := database{pool: pool}
 	indexed := database{pool: pool, preferIndexes: true}
-	return &Store{db: d, indexed: indexed, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{db: d, indexed: indexed, claimedUpTo: map[string]string{}}}
+	return &Store{
+		db: d, indexed: indexed, sinks: columns, Observations: Observations{d, columns},
+		Outbox: Outbox{db: d, indexed: indexed, claimedDownTo: map[string]string{}},
+	}
 }
 
 // maxExpiredPauses limits the pauses that one claim ends.

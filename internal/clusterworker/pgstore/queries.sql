@@ -437,29 +437,37 @@ from (
 
 -- name: ClaimChanges :many
 -- Takes changes for a sink that are due, of each cluster the oldest alone: a later
--- one waits until that is gone, so the sink hears of them in order. It goes from the
--- oldest of one cluster to that of the next along an index, and reads none of those
--- that wait behind them. It begins after a cluster, and ends when it has enough, so that
--- a large backlog is not read with each claim, if enough are due. That a row is due is asked again of the
--- one that is locked: another worker may have claimed it meanwhile.
-with recursive oldest as (
+-- one waits until that is gone, so the sink hears of them in order. It goes from one
+-- cluster to the next along an index, and reads none of those that wait behind the
+-- oldest. It begins before a cluster, and ends when it has enough, so that a claim
+-- that finds enough does not read a large backlog. It goes downwards, because the ids
+-- of new clusters are higher: otherwise older clusters could wait for ever behind
+-- them. That a row is due is asked again of the one that is locked: another worker
+-- may have claimed it meanwhile.
+with recursive waiting as (
     (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = @sink::text and c.cluster_id > @after::uuid
-        order by c.cluster_id, c.seq
+        select c.cluster_id from tenant.cluster_change_events c
+        where c.sink = @sink::text and c.cluster_id < @before::uuid
+        order by c.cluster_id desc, c.seq desc
         limit 1
     )
     union all
-    select n.cluster_id, n.seq, n.due_at
-    from oldest o
+    select n.cluster_id
+    from waiting w
     cross join lateral (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = @sink::text and c.cluster_id > o.cluster_id
-        order by c.cluster_id, c.seq
+        select c.cluster_id from tenant.cluster_change_events c
+        where c.sink = @sink::text and c.cluster_id < w.cluster_id
+        order by c.cluster_id desc, c.seq desc
         limit 1
     ) n
 ), due as materialized (
-    select c.seq from oldest o
+    select c.seq from waiting w
+    cross join lateral (
+        select e.seq, e.due_at from tenant.cluster_change_events e
+        where e.sink = @sink::text and e.cluster_id = w.cluster_id
+        order by e.cluster_id, e.seq
+        limit 1
+    ) o
     join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
     limit @most::bigint

@@ -84,6 +84,7 @@ func (w *statusWriter) cacheOrDelayEvent(key shootKey, observed *observation) (d
 	if !decision.isProgressOnly() || remaining <= 0 {
 		return false
 	}
+	w.cache.recordLastOperation(key.cluster, observed.shoot)
 	later := *observed
 	later.fromWatch = false // its delay is no lag
 	w.delayed.delayObservation(key, later, remaining)

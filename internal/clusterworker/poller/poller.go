@@ -4,10 +4,11 @@
 // One worker, the leader, observes for all as long as its term lasts. It lists the
 // Shoots, reads the rows, derives the status of each row and writes the changes. Then
 // it watches the Shoots, and writes every change within a tenth of a second, but the mere
-// progress of an operation only every few seconds. It caches the rows, so that an event that changes nothing costs no query. It lists everything
-// again from time to time, and after a watch that broke, so that correctness does not
-// depend on the watch. Where watches are not allowed, it reads Shoots one by one, those
-// first that were observed longest ago.
+// progress of a creation or an update only every few seconds. It caches the rows, so that
+// an event that changes nothing costs no query. It lists everything again from time to
+// time, and after a watch that broke, so that correctness does not depend on the watch.
+// Where watches are not allowed, it reads Shoots one by one, those first that were
+// observed longest ago.
 //
 // A Shoot counts as deleted only after a live read that began after its row was read.
 // The list finds a Shoot that differs from its last applied spec. The poller then

@@ -206,6 +206,29 @@ func TestProgress(t *testing.T) {
 	})
 }
 
+// TestDelayedProgressIsNoLag: the status after delayed progress is not measured from the operation that ended before.
+func TestDelayedProgressIsNoLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.db.sync(1, r.garden.put(1, working(0)))
+		w := r.start(t, "a")
+		after(time.Minute)
+		r.garden.put(1, working(90))
+		after(soon)
+		samples := w.metric(t, "shoot_status_lag_seconds")
+		want(t, "samples of written progress", samples, 1)
+		r.garden.put(1, ready, func(o *shoot.Observed) { o.Conditions[0].Status = "False" })
+		after(3 * time.Second)
+		want(t, "created but not healthy is delayed", r.db.row(1).StatusMessage, "Gardener is reconciling the cluster (90 %): work.")
+		r.garden.put(1, func(o *shoot.Observed) {
+			o.Conditions = []shoot.Condition{{Type: "APIServerAvailable", Status: "True"}}
+		})
+		after(soon)
+		want(t, "status", r.db.row(1).Status, v1.ShootReady)
+		want(t, "samples", w.metric(t, "shoot_status_lag_seconds"), samples)
+	})
+}
+
 // TestStrangers: a Shoot that does not belong to the row does not affect it.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ type cacheEntry struct {
 	uid           string
 	generation    int64
 	lastOperation time.Time // of Gardener
-	// savedAt is when a change of the status was written, zero if this leader wrote none.
+	// savedAt is when a change of the status was written, zero if this leader wrote none or a later write failed.
 	savedAt time.Time
 }
 
@@ -58,6 +58,19 @@ func (c *statusCache) storeSavedRowAndShoot(row *clusterworker.Row, observed *sh
 		return
 	}
 	c.entries[row.ClusterID] = entry
+}
+
+// recordLastOperation records the last operation of a known Shoot whose progress is written later. Otherwise the lag of the
+// next write would be measured from it.
+func (c *statusCache) recordLastOperation(clusterID string, observed *shoot.Observed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry, ok := c.entries[clusterID]
+	if !ok || observed.LastOperation == nil {
+		return
+	}
+	entry.lastOperation = observed.LastOperation.Updated
+	c.entries[clusterID] = entry
 }
 
 // isNewerOperation reports whether Gardener has operated on a known Shoot since the last

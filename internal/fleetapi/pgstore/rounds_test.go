@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,25 @@ func TestLongRoundsTakeATenthOfTheTime(t *testing.T) {
 		})
 		if want := rounds*took + (rounds-1)*9*took; err != nil || time.Since(began) != want {
 			t.Errorf("%d rounds of %s took %s, want %s; %v", rounds, took, time.Since(began), want, err)
+		}
+	})
+}
+
+// TestAFailedRoundPausesNoLonger checks that counting begins soon after a statement that timed out.
+func TestAFailedRoundPausesNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 3 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		began, rounds := time.Now(), 0
+		err := pgstore.RunRounds(ctx, func(context.Context) (more bool, err error) {
+			time.Sleep(took)
+			if rounds++; rounds == 2 {
+				cancel()
+			}
+			return false, errors.New("timeout")
+		})
+		if want := 3 * took; err != nil || time.Since(began) != want {
+			t.Errorf("two failed rounds of %s took %s, want %s; %v", took, time.Since(began), want, err)
 		}
 	})
 }

@@ -37,24 +37,30 @@ func (q *Queries) AddMissing(ctx context.Context, most int32) ([]string, error) 
 }
 
 const ClaimChanges = `-- name: ClaimChanges :many
-with recursive oldest as (
+with recursive waiting as (
     (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = $2::text and c.cluster_id > $3::uuid
-        order by c.cluster_id, c.seq
+        select c.cluster_id from tenant.cluster_change_events c
+        where c.sink = $2::text and c.cluster_id < $3::uuid
+        order by c.cluster_id desc, c.seq desc
         limit 1
     )
     union all
-    select n.cluster_id, n.seq, n.due_at
-    from oldest o
+    select n.cluster_id
+    from waiting w
     cross join lateral (
-        select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
-        where c.sink = $2::text and c.cluster_id > o.cluster_id
-        order by c.cluster_id, c.seq
+        select c.cluster_id from tenant.cluster_change_events c
+        where c.sink = $2::text and c.cluster_id < w.cluster_id
+        order by c.cluster_id desc, c.seq desc
         limit 1
     ) n
 ), due as materialized (
-    select c.seq from oldest o
+    select c.seq from waiting w
+    cross join lateral (
+        select e.seq, e.due_at from tenant.cluster_change_events e
+        where e.sink = $2::text and e.cluster_id = w.cluster_id
+        order by e.cluster_id, e.seq
+        limit 1
+    ) o
     join tenant.cluster_change_events c on c.seq = o.seq
     where o.due_at <= now() and c.due_at <= now()
     limit $4::bigint
@@ -66,10 +72,10 @@ returning c.seq, c.cluster_id, c.change, c.failures, c.created_at
 `
 
 type ClaimChangesParams struct {
-	Lease time.Duration
-	Sink  string
-	After string
-	Most  int64
+	Lease  time.Duration
+	Sink   string
+	Before string
+	Most   int64
 }
 
 type ClaimChangesRow struct {
@@ -81,16 +87,18 @@ type ClaimChangesRow struct {
 }
 
 // Takes changes for a sink that are due, of each cluster the oldest alone: a later
-// one waits until that is gone, so the sink hears of them in order. It goes from the
-// oldest of one cluster to that of the next along an index, and reads none of those
-// that wait behind them. It begins after a cluster, and ends when it has enough, so that
-// a large backlog is not read with each claim, if enough are due. That a row is due is asked again of the
-// one that is locked: another worker may have claimed it meanwhile.
+// one waits until that is gone, so the sink hears of them in order. It goes from one
+// cluster to the next along an index, and reads none of those that wait behind the
+// oldest. It begins before a cluster, and ends when it has enough, so that a claim
+// that finds enough does not read a large backlog. It goes downwards, because the ids
+// of new clusters are higher: otherwise older clusters could wait for ever behind
+// them. That a row is due is asked again of the one that is locked: another worker
+// may have claimed it meanwhile.
 func (q *Queries) ClaimChanges(ctx context.Context, arg ClaimChangesParams) ([]ClaimChangesRow, error) {
 	rows, err := q.db.Query(ctx, ClaimChanges,
 		arg.Lease,
 		arg.Sink,
-		arg.After,
+		arg.Before,
 		arg.Most,
 	)
 	if err != nil {
