@@ -302,21 +302,25 @@ func (t *topology) waitUntilClustersReady(ctx context.Context, want int) (time.D
 }
 
 // waitUntilReportsStop waits until the adapter has handled the events that were published before the clusters were ready.
+// The cluster-worker never stops to report.
 func (t *topology) waitUntilReportsStop(ctx context.Context) error {
-	var before int64
 	return poll(ctx, scaleSettleBound, func(ctx context.Context) error {
-		var now int64
-		err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, "select n_tup_ins + n_tup_upd from pg_stat_user_tables where relid = 'tenant.adapter_reports'::regclass").Scan(&now)
-		})
-		if err != nil {
-			return err
+		if !pauseFor(ctx, scaleEditGrace) {
+			return context.Cause(ctx)
 		}
-		if reports := now - before; reports > 0 {
-			before = now
-			pauseFor(ctx, scaleEditGrace)
-			return fmt.Errorf("%d reports in %s", reports, scaleEditGrace)
+		reports, err := t.countReportsSince(ctx, time.Now().Add(-scaleEditGrace))
+		if err == nil && reports > 0 {
+			err = fmt.Errorf("%d reports in %s", reports, scaleEditGrace)
 		}
-		return nil
+		return err
 	})
+}
+
+// countReportsSince returns how many resources the adapter has reported on since a time.
+func (t *topology) countReportsSince(ctx context.Context, began time.Time) (reports int, err error) {
+	err = t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "select count(*) from tenant.adapter_reports where adapter = $1 and last_report_time >= $2",
+			history.AdapterName, began).Scan(&reports)
+	})
+	return reports, err
 }

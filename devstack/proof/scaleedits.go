@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -185,10 +184,7 @@ func (t *topology) measureRepeats(ctx context.Context, report *scaleReport) erro
 	if report.Repeats, err = t.readUsageSince(begin); err != nil {
 		return err
 	}
-	err = t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "select count(*) from tenant.adapter_reports where adapter = $1 and last_report_time between $2 and now()",
-			history.AdapterName, began).Scan(&report.RepeatedReports)
-	})
+	report.RepeatedReports, err = t.countReportsSince(ctx, began)
 	if err == nil && report.RepeatedReports == 0 {
 		err = errors.New("the adapter sent no reports")
 	}

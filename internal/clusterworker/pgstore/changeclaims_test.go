@@ -110,6 +110,37 @@ func TestClaimsOfChangesTakeTurns(t *testing.T) {
 	}
 }
 
+// TestClaimPlannedForASmallTable covers that a claim whose plan is cached since the table was small does not read it
+// completely for each cluster. Only an ANALYZE, which comes a minute after a load, replaces that plan.
+func TestClaimPlannedForASmallTable(t *testing.T) {
+	b := newBed(t)
+	b.changes("one", 5, 1)
+	b.exec("analyze tenant.cluster_change_events")
+	tx, err := b.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	for _, statement := range []string{
+		pgstore.ByIndex, "set local plan_cache_mode = force_generic_plan", "prepare claim as " + db.ClaimChanges,
+		"execute claim ('1 minute', 'one', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 10)",
+	} {
+		if _, err := tx.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	const clusters = 2000
+	b.changes("one", clusters, 1)
+	var plan []struct{ Plan node }
+	explain := "explain (analyze, format json) execute claim ('1 minute', 'one', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 10)"
+	if err := tx.QueryRow(t.Context(), explain).Scan(&plan); err != nil {
+		t.Fatal(err)
+	}
+	if n := plan[0].Plan.read(); n > 4*11 {
+		t.Errorf("a claim of 10 changes read %.0f rows of %d clusters", n, clusters)
+	}
+}
+
 // visits counts the rows that a claim reads.
 func (b *bed) visits(sink string, most int) int {
 	b.Helper()

@@ -37,7 +37,7 @@ func (d database) runBatch(ctx context.Context, action string, queueStatements f
 // It also likes to read a small table completely to find a few rows. JIT is off because
 // compilation takes longer than any of these statements.
 const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
-	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
+	"set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 
 // execStatement runs a statement.
 func (d database) execStatement(ctx context.Context, action, statement string, args ...any) error {

@@ -461,17 +461,19 @@ with recursive waiting as (
         limit 1
     ) n
 ), due as materialized (
-    select c.seq from waiting w
+    select l.seq from waiting w
     cross join lateral (
         select e.seq, e.due_at from tenant.cluster_change_events e
         where e.sink = @sink::text and e.cluster_id = w.cluster_id
         order by e.cluster_id, e.seq
         limit 1
     ) o
-    join tenant.cluster_change_events c on c.seq = o.seq
-    where o.due_at <= now() and c.due_at <= now()
+    cross join lateral (
+        select c.seq from tenant.cluster_change_events c where c.seq = o.seq and c.due_at <= now()
+        for update skip locked
+    ) l
+    where o.due_at <= now()
     limit @most::bigint
-    for update of c skip locked
 )
 update tenant.cluster_change_events c set due_at = now() + @lease::interval
 from due where c.seq = due.seq
